@@ -1,0 +1,7 @@
+//! Keeps a copy of AT Protocol repositories complete and current.
+pub mod consumer;
+pub mod job;
+pub mod manifest;
+pub mod repo;
+pub mod store;
+pub mod syntax;

@@ -1,0 +1,217 @@
+//! The store: what survives a crash. One trait, two implementations, one conformance suite.
+//!
+//! Every method is one transaction. A method that acts on a claimed job names its epoch and answers [`Standing::Superseded`],
+//! with nothing written, when the job is gone or another epoch has begun; that is how a purge or a new claim ends a worker.
+
+use std::fmt::Debug;
+
+use futures::future::BoxFuture;
+
+use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Timestamp};
+use crate::manifest::{Chunk, Edit};
+use crate::repo::Link;
+use crate::syntax::{Did, RecordPath, Rev};
+
+/// What a store method returns.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// Durable state of jobs. See the module for what all methods have in common.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// Interns a consumer by name. Idempotent.
+    fn consumer<'a>(&'a self, name: &'a str) -> StoreFuture<'a, ConsumerId>;
+
+    /// Adds jobs that are not there yet, as enqueued. Idempotent: a job that exists is not touched. Returns how many were added.
+    fn enqueue<'a>(&'a self, consumer: ConsumerId, dids: &'a [Did]) -> StoreFuture<'a, u64>;
+
+    /// Applies [`JobEvent::Wanted`] to a job; in progress it changes nothing. `false` when there is no such job.
+    fn want<'a>(&'a self, consumer: ConsumerId, did: &'a Did) -> StoreFuture<'a, bool>;
+
+    /// Removes a job with its buffer, intents and manifest. `false` when there was none.
+    fn purge<'a>(&'a self, consumer: ConsumerId, did: &'a Did) -> StoreFuture<'a, bool>;
+
+    /// One job.
+    fn job<'a>(&'a self, consumer: ConsumerId, did: &'a Did) -> StoreFuture<'a, Option<Job>>;
+
+    /// A page of jobs in the order of their ids, after `after`, at most `limit`.
+    fn jobs(&self, consumer: ConsumerId, after: Option<JobId>, limit: usize) -> StoreFuture<'_, Vec<Job>>;
+
+    /// How many jobs are in each state, and the sums of records, buffered op sets and buffered bytes.
+    fn totals(&self, consumer: ConsumerId) -> StoreFuture<'_, Totals>;
+
+    /// Repos of any consumer with a job that may be claimed now (enqueued, or failed with `retry_at` passed), at most `limit`.
+    /// `Where::Unplaced`: those whose host is not known. `Where::Host`: those of one host. Oldest due first.
+    fn due<'a>(&'a self, place: Where<'a>, now: Timestamp, limit: usize) -> StoreFuture<'a, Vec<Did>>;
+
+    /// Hosts that have a job that may be claimed now, in no order, and the earliest moment at which a failed job will come due, if any.
+    fn due_hosts(&self, now: Timestamp) -> StoreFuture<'_, DueHosts>;
+
+    /// Remembers which host holds a repo, for all its jobs.
+    fn place<'a>(&'a self, did: &'a Did, host: &'a str) -> StoreFuture<'a, ()>;
+
+    /// Takes every claimable job of one repo, all consumers together: state in progress, a new epoch, atomically; a job is claimed once.
+    /// The paths of op sets still in a claimed job's buffer may have reached the handler before a crash: they become an intent and the
+    /// rows go. Empty when there is nothing to claim.
+    fn claim<'a>(&'a self, did: &'a Did, now: Timestamp) -> StoreFuture<'a, Vec<Job>>;
+
+    /// Routes one op set of one job, by the pure rule of the job module on what this transaction reads, and appends it to the buffer where that says so.
+    /// Past `budget` bytes the buffer is emptied instead and the job gets [`JobEvent::Gap`] or, in progress, a raised `min_rev`.
+    fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, crate::job::Route>;
+
+    /// Op sets in the buffer of a job in order, from the first, until `max_bytes` are reached (at least one, if there is one).
+    fn buffered(&self, job: JobId, max_bytes: u64) -> StoreFuture<'_, Vec<(BufferSeq, OpSet)>>;
+
+    /// Complete jobs with a buffer that is not empty, for start-up. At most `limit`, after `after`.
+    fn unflushed(&self, after: Option<JobId>, limit: usize) -> StoreFuture<'_, Vec<Job>>;
+
+    /// Records, before they are handed to the handler, which paths a delivery may change. Until the intent is ended by [`Store::advance`],
+    /// the consumer's copy of these paths is in doubt, and the next checkout brings them again or deletes them.
+    fn intend<'a>(&'a self, job: JobId, epoch: Epoch, paths: &'a [RecordPath]) -> StoreFuture<'a, Option<IntentId>>;
+
+    /// The paths of all intents of a job, sorted, no path twice.
+    fn in_doubt(&self, job: JobId) -> StoreFuture<'_, Vec<RecordPath>>;
+
+    /// Chunks of the manifest in order, from the first whose first path is greater than `after` (all when none), at most `limit`.
+    fn manifest<'a>(&'a self, job: JobId, after: Option<&'a RecordPath>, limit: usize) -> StoreFuture<'a, Vec<Chunk>>;
+
+    /// Records what the handler has acknowledged (I4): manifest, buffer rows, intent, position, and, where asked, completion, in one transaction.
+    fn advance(&self, advance: Advance) -> StoreFuture<'_, Standing>;
+
+    /// Ends a claim in another way than by completion: applies the event. `in_doubt` paths become an intent; the buffer is emptied.
+    fn settle<'a>(
+        &'a self,
+        job: JobId,
+        epoch: Epoch,
+        event: JobEvent,
+        failure: &'a str,
+        in_doubt: &'a [RecordPath],
+    ) -> StoreFuture<'a, Standing>;
+
+    /// Start-up: every job in progress gets [`JobEvent::Abandoned`]. Returns how many.
+    fn recover(&self) -> StoreFuture<'_, u64>;
+}
+
+/// Names an intent within one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IntentId(pub i64);
+
+/// Which jobs [`Store::due`] looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Where<'a> {
+    /// Those whose host is not known.
+    Unplaced,
+    /// Those of one host.
+    Host(&'a str),
+}
+
+/// What [`Store::due_hosts`] answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DueHosts {
+    /// Hosts with at least one claimable job.
+    pub hosts: Vec<String>,
+    /// Whether a claimable job has no known host.
+    pub unplaced: bool,
+    /// The earliest `retry_at` that is still to come.
+    pub next_retry: Option<Timestamp>,
+}
+
+/// Sums over the jobs of a consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Jobs that wait for a checkout.
+    pub enqueued: u64,
+    /// Jobs with a checkout or its flush under way.
+    pub in_progress: u64,
+    /// Jobs that follow.
+    pub complete: u64,
+    /// Jobs that will be tried again.
+    pub failed: u64,
+    /// Jobs whose account is not to be had.
+    pub unavailable: u64,
+    /// Records in all manifests.
+    pub records: u64,
+    /// Op sets in all buffers.
+    pub buffered_op_sets: u64,
+    /// Bytes in all buffers.
+    pub buffered_bytes: u64,
+}
+
+/// What a handler has acknowledged, to be recorded in one transaction.
+#[derive(Debug, Clone)]
+pub struct Advance {
+    /// The job.
+    pub job: JobId,
+    /// The claim that acts.
+    pub epoch: Epoch,
+    /// What changes in the manifest.
+    pub manifest: ManifestChange,
+    /// The buffer loses its op sets up to and with this one.
+    pub flushed: Option<BufferSeq>,
+    /// This intent ends; a position ends all intents that are older than the claim.
+    pub intent: Option<IntentId>,
+    /// The consumer now holds the repo at this rev, with this root where known. A rev never moves back.
+    pub position: Option<(Rev, Option<Link>)>,
+    /// Try to complete: when the buffer is then empty and `rev >= min_rev`, the job gets [`JobEvent::Finished`] (I3).
+    pub finish: bool,
+}
+
+/// What an [`Advance`] does to the manifest.
+#[derive(Debug, Clone)]
+pub enum ManifestChange {
+    /// Nothing.
+    None,
+    /// Puts chunks behind the last one; all their paths are greater than any in the manifest.
+    Append(Vec<Chunk>),
+    /// Changes single paths, in path order.
+    Apply(Vec<Edit>),
+}
+
+/// How a job stands after an act upon it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Done; the claim goes on. Answered to `finish` when the buffer is not empty.
+    Held,
+    /// Done, and the job is complete.
+    Complete,
+    /// Done as far as the position; but the job stands below `min_rev` with an empty buffer, so it cannot complete.
+    Behind,
+    /// Nothing was written: the job is gone, or another epoch has begun.
+    Superseded,
+}
+
+/// What a store can fail of.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database could not do it now: locked, disk full, read-only, gone. Nothing was written.
+    #[error("store unavailable while {action}")]
+    Unavailable {
+        /// What was being done.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The store holds what this program never writes. Never retried.
+    #[error("store corrupt: {what}")]
+    Corrupt {
+        /// What was found, with the row it was found in.
+        what: String,
+    },
+    /// The program asked for what cannot be (an illegal move of a job). Never retried.
+    #[error("illegal act on the store")]
+    Illegal(#[from] crate::job::IllegalMove),
+    /// Another process has the database open.
+    #[error("the store {path} is in use by another process")]
+    InUse {
+        /// The database file.
+        path: String,
+    },
+    /// The schema is newer than this program.
+    #[error("the store has schema {found}, this program knows up to {known}")]
+    NewerSchema {
+        /// The version found.
+        found: String,
+        /// The newest version that this program knows.
+        known: String,
+    },
+}
