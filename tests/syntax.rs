@@ -26,19 +26,19 @@ fn check<T: std::fmt::Debug>(name: &str, (valid, invalid): (usize, usize), parse
 
 #[test]
 fn did_vectors() {
-    check("did", (0, 0), Did::new);
+    check("did", (24, 18), Did::new);
 }
 #[test]
 fn nsid_vectors() {
-    check("nsid", (0, 0), Nsid::new);
+    check("nsid", (25, 27), Nsid::new);
 }
 #[test]
 fn record_key_vectors() {
-    check("recordkey", (0, 0), RecordKey::new);
+    check("recordkey", (16, 11), RecordKey::new);
 }
 #[test]
 fn rev_vectors() {
-    check("tid", (0, 0), Rev::new);
+    check("tid", (4, 9), Rev::new);
 }
 
 #[test]

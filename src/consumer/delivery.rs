@@ -124,8 +124,8 @@ impl Delivery {
         self.parallel
     }
 
-    pub(super) fn count_rejected(&self, reason: &(dyn std::error::Error + Send + Sync)) {
-        tracing::warn!(did = %self.did, rev = %self.rev, reason = reason as &dyn std::error::Error, "the handler rejects a change");
+    pub(super) fn count_rejected(&self, reason: &(dyn std::error::Error + Send + Sync + 'static)) {
+        tracing::warn!(did = %self.did, rev = %self.rev, %reason, "the handler rejects a change");
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
 

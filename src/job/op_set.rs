@@ -1,5 +1,4 @@
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 use crate::repo::Link;
 use crate::syntax::{Did, RecordPath, Rev};

@@ -1,5 +1,3 @@
-use super::{Job, OpSet};
-
 /// What becomes of an op set that is handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Route {
