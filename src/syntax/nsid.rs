@@ -5,7 +5,7 @@ use super::{SyntaxError, text_identifier};
 pub struct Nsid(Box<str>);
 
 impl Nsid {
-    /// The longest NSID, in bytes: an authority of 253, a dot, a name of 63.
+    /// The longest NSID, in bytes. The authority has no limit of its own: the interop vectors accept one of more than 253 bytes.
     pub const MAX_LEN: usize = 317;
 
     /// Parses an NSID and keeps it as written.
@@ -36,9 +36,6 @@ pub(super) fn broken_rule(text: &[u8]) -> Option<&'static str> {
         return Some("fewer than three segments");
     };
     let (authority, name) = (&text[..name_at], &text[name_at + 1..]);
-    if authority.len() > 253 {
-        return Some("an authority longer than 253 bytes");
-    }
     if !authority.contains(&b'.') {
         return Some("fewer than three segments");
     }
