@@ -1,12 +1,21 @@
 //! The job: one repo for one consumer. What it is, where it stands, and every decision about it. Pure.
+mod encode;
+mod fresh;
 mod op_set;
+pub mod retry;
 mod route;
 mod state;
+mod state_text;
+mod text;
 mod time;
+mod transition;
 
+pub use encode::OpSetError;
+pub use fresh::{CONFIRM_OVER, CONFIRMATIONS, Freshness, OlderRev, freshness};
 pub use op_set::{Op, OpAction, OpSet};
-pub use route::Route;
+pub use route::{Chain, Position, Route, chain, route};
 pub use state::{FailureKind, IllegalMove, JobEvent, JobState, UnavailableStatus};
+pub use text::UnknownName;
 pub use time::Timestamp;
 
 use crate::repo::Link;
@@ -46,6 +55,8 @@ pub struct Job {
     pub data: Option<Link>,
     /// A checkout at a lower rev is not accepted (I8).
     pub min_rev: Option<Rev>,
+    /// An older rev that the account's own host has begun to confirm (I8).
+    pub older: Option<OlderRev>,
     /// Failures since the last success; drives the backoff.
     pub failures: u32,
     /// The last failure in words, at most 512 bytes; empty when the last attempt succeeded.
@@ -58,4 +69,16 @@ pub struct Job {
     pub buffered_op_sets: u64,
     /// Bytes in the buffer.
     pub buffered_bytes: u64,
+}
+
+impl Job {
+    /// Where the consumer's copy stands; none before the first checkout completed.
+    pub fn position(&self) -> Option<Position> {
+        self.rev.map(|rev| Position { rev, data: self.data })
+    }
+
+    /// The highest rev known of the repo, against which [`freshness`] judges a checkout.
+    pub fn known_rev(&self) -> Option<Rev> {
+        self.rev.max(self.min_rev)
+    }
 }

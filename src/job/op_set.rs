@@ -6,6 +6,9 @@ use crate::syntax::{Did, RecordPath, Rev};
 /// The ops of one commit: moves a repo from `since` to `rev`, and its tree from `prev_data` to `data`.
 ///
 /// What the fields claim is for the giver to have verified; the chain rule (I2) is checked here whatever he did.
+///
+/// An event that tells a state without the way to it is an op set without ops. A `#sync` has its `data` also as `prev_data`: it chains where the
+/// tree is the same, and is a gap elsewhere. A commit whose ops are missing or too many to be sent has neither `since` nor `prev_data`: it never chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpSet {
     /// The repo.

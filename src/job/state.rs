@@ -1,4 +1,4 @@
-use super::Timestamp;
+use super::{OlderRev, Timestamp};
 
 /// What is being done about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +94,15 @@ pub enum JobEvent {
     Failed {
         /// What failed.
         kind: FailureKind,
+        /// How many attempts have now failed in a row, from 1.
+        attempt: u32,
+        /// When the next one may begin.
+        retry_at: Timestamp,
+    },
+    /// The checkout is older than what is known of the repo, and the account's own host gave it: fails as [`FailureKind::Stale`], and is remembered (I8).
+    Older {
+        /// What is remembered.
+        older: OlderRev,
         /// How many attempts have now failed in a row, from 1.
         attempt: u32,
         /// When the next one may begin.

@@ -7,9 +7,8 @@ use std::fmt::Debug;
 
 use futures::future::BoxFuture;
 
-use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Timestamp};
+use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Timestamp};
 use crate::manifest::{Chunk, Edit};
-use crate::repo::Link;
 use crate::syntax::{Did, RecordPath, Rev};
 
 /// What a store method returns.
@@ -70,13 +69,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The paths of all intents of a job, sorted, no path twice.
     fn in_doubt(&self, job: JobId) -> StoreFuture<'_, Vec<RecordPath>>;
 
-    /// Chunks of the manifest in order, from the first whose first path is greater than `after` (all when none), at most `limit`.
+    /// Chunks of the manifest in order, at most `limit` (at least 2), that may hold paths greater than `after`: from the last whose first path is not
+    /// greater than it, or from the first of all. Chunks are split and merged while a checkout goes on, so only a path names a place in a manifest.
     fn manifest<'a>(&'a self, job: JobId, after: Option<&'a RecordPath>, limit: usize) -> StoreFuture<'a, Vec<Chunk>>;
 
     /// Records what the handler has acknowledged (I4): manifest, buffer rows, intent, position, and, where asked, completion, in one transaction.
     fn advance(&self, advance: Advance) -> StoreFuture<'_, Standing>;
 
-    /// Ends a claim in another way than by completion: applies the event. `in_doubt` paths become an intent; the buffer is emptied.
+    /// Ends a claim in another way than by completion: applies the event. `in_doubt` paths and those of the buffer become an intent; the buffer is emptied.
+    /// Also tells a job that nobody holds that its account is unavailable, by the epoch it was read with.
     fn settle<'a>(
         &'a self,
         job: JobId,
@@ -148,8 +149,10 @@ pub struct Advance {
     pub flushed: Option<BufferSeq>,
     /// This intent ends; a position ends all intents that are older than the claim.
     pub intent: Option<IntentId>,
-    /// The consumer now holds the repo at this rev, with this root where known. A rev never moves back.
-    pub position: Option<(Rev, Option<Link>)>,
+    /// The consumer now holds the repo as it is there. A rev that would move back is refused as [`StoreError::RevMovesBack`].
+    pub position: Option<Position>,
+    /// The position may be below `rev` and `min_rev`, which both become its rev: [`Freshness::Restored`](crate::job::Freshness) said so (I8).
+    pub accept_older: bool,
     /// Try to complete: when the buffer is then empty and `rev >= min_rev`, the job gets [`JobEvent::Finished`] (I3).
     pub finish: bool,
 }
@@ -200,6 +203,16 @@ pub enum StoreError {
     /// The program asked for what cannot be (an illegal move of a job). Never retried.
     #[error("illegal act on the store")]
     Illegal(#[from] crate::job::IllegalMove),
+    /// A position below the job's rev, without [`Advance::accept_older`]. Never retried.
+    #[error("the rev of job {job:?} would move back from {from} to {to}")]
+    RevMovesBack {
+        /// The job.
+        job: JobId,
+        /// Its rev.
+        from: Rev,
+        /// The rev of the position.
+        to: Rev,
+    },
     /// Another process has the database open.
     #[error("the store {path} is in use by another process")]
     InUse {
