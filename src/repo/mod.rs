@@ -1,5 +1,9 @@
 //! The repository format: CAR files, the tree, commits, records. Pure: no I/O of its own, no async, no store.
+mod cbor;
+#[cfg(feature = "sim")]
+pub mod export;
 mod link;
+pub mod mst;
 mod signature;
 #[cfg(feature = "sim")]
 mod signing;

@@ -1,0 +1,28 @@
+//! The tree of a repo: a Merkle search tree whose shape follows from its keys alone (atproto.com/specs/repository, "MST Structure").
+mod build;
+mod edit;
+mod encode;
+mod tree;
+mod visit;
+
+pub use tree::{Sealed, StubReached, Tree};
+pub use visit::{Entries, Visit};
+
+use sha2::{Digest, Sha256};
+
+/// The height at which a key lives: half the number of leading zero bits of its SHA-256, rounded down; 0 is the bottom, 128 the highest there can be.
+pub fn key_height(key: &[u8]) -> u32 {
+    let mut bits = 0;
+    for byte in Sha256::digest(key) {
+        bits += byte.leading_zeros();
+        if byte != 0 {
+            break;
+        }
+    }
+    bits / 2
+}
+
+/// How many bytes two keys have in common at their start.
+pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).take_while(|(left, right)| left == right).count()
+}
