@@ -1,6 +1,6 @@
 //! Writing what a host would serve: signed commits and CAR files.
 
-use super::cbor::{self, Major};
+use super::emit::{self, Major};
 use super::{Link, SigningKey};
 use crate::syntax::{Did, Rev};
 
@@ -14,33 +14,33 @@ pub fn signed_commit(did: &Did, rev: Rev, data: Link, key: &SigningKey) -> (Link
 /// The map of a commit, its keys in canonical order. Without a signature it is what gets signed.
 fn commit_block(did: &Did, rev: Rev, data: Link, signature: Option<&[u8; 64]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    cbor::head(&mut out, Major::Map, 5 + u64::from(signature.is_some()));
-    cbor::text(&mut out, "did");
-    cbor::text(&mut out, did.as_str());
-    cbor::text(&mut out, "rev");
-    cbor::text(&mut out, rev.as_str());
+    emit::head(&mut out, Major::Map, 5 + u64::from(signature.is_some()));
+    emit::text(&mut out, "did");
+    emit::text(&mut out, did.as_str());
+    emit::text(&mut out, "rev");
+    emit::text(&mut out, rev.as_str());
     if let Some(signature) = signature {
-        cbor::text(&mut out, "sig");
-        cbor::bytes(&mut out, signature);
+        emit::text(&mut out, "sig");
+        emit::bytes(&mut out, signature);
     }
-    cbor::text(&mut out, "data");
-    cbor::link(&mut out, &data);
-    cbor::text(&mut out, "prev");
-    cbor::optional_link(&mut out, None);
-    cbor::text(&mut out, "version");
-    cbor::head(&mut out, Major::Unsigned, 3);
+    emit::text(&mut out, "data");
+    emit::link(&mut out, &data);
+    emit::text(&mut out, "prev");
+    emit::optional_link(&mut out, None);
+    emit::text(&mut out, "version");
+    emit::head(&mut out, Major::Unsigned, 3);
     out
 }
 
 /// Appends the header of a CAR version 1 with one root.
 pub fn car_header(out: &mut Vec<u8>, root: &Link) {
     let mut header = Vec::with_capacity(58);
-    cbor::head(&mut header, Major::Map, 2);
-    cbor::text(&mut header, "roots");
-    cbor::head(&mut header, Major::Array, 1);
-    cbor::link(&mut header, root);
-    cbor::text(&mut header, "version");
-    cbor::head(&mut header, Major::Unsigned, 1);
+    emit::head(&mut header, Major::Map, 2);
+    emit::text(&mut header, "roots");
+    emit::head(&mut header, Major::Array, 1);
+    emit::link(&mut header, root);
+    emit::text(&mut header, "version");
+    emit::head(&mut header, Major::Unsigned, 1);
     varint(out, header.len());
     out.extend_from_slice(&header);
 }

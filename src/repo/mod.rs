@@ -1,5 +1,5 @@
 //! The repository format: CAR files, the tree, commits, records. Pure: no I/O of its own, no async, no store.
-mod cbor;
+mod emit;
 #[cfg(feature = "sim")]
 pub mod export;
 mod link;

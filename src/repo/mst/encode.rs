@@ -5,31 +5,31 @@ use std::sync::Arc;
 use super::common_prefix;
 use super::tree::{Child, Node};
 use crate::repo::Link;
-use crate::repo::cbor::{self, Major};
+use crate::repo::emit::{self, Major};
 
 impl Node {
     /// The node's block. Children that are not sealed are hashed for it.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16 + 160 * self.entries.len());
-        cbor::head(&mut out, Major::Map, 2);
-        cbor::text(&mut out, "e");
-        cbor::head(&mut out, Major::Array, self.entries.len() as u64);
+        emit::head(&mut out, Major::Map, 2);
+        emit::text(&mut out, "e");
+        emit::head(&mut out, Major::Array, self.entries.len() as u64);
         let mut previous: &[u8] = &[];
         for entry in &self.entries {
             let shared = common_prefix(previous, &entry.key);
-            cbor::head(&mut out, Major::Map, 4);
-            cbor::text(&mut out, "k");
-            cbor::bytes(&mut out, &entry.key[shared..]);
-            cbor::text(&mut out, "p");
-            cbor::head(&mut out, Major::Unsigned, shared as u64);
-            cbor::text(&mut out, "t");
-            cbor::optional_link(&mut out, entry.right.as_ref().map(Child::link).as_ref());
-            cbor::text(&mut out, "v");
-            cbor::link(&mut out, &entry.value);
+            emit::head(&mut out, Major::Map, 4);
+            emit::text(&mut out, "k");
+            emit::bytes(&mut out, &entry.key[shared..]);
+            emit::text(&mut out, "p");
+            emit::head(&mut out, Major::Unsigned, shared as u64);
+            emit::text(&mut out, "t");
+            emit::optional_link(&mut out, entry.right.as_ref().map(Child::link).as_ref());
+            emit::text(&mut out, "v");
+            emit::link(&mut out, &entry.value);
             previous = &entry.key;
         }
-        cbor::text(&mut out, "l");
-        cbor::optional_link(&mut out, self.left.as_ref().map(Child::link).as_ref());
+        emit::text(&mut out, "l");
+        emit::optional_link(&mut out, self.left.as_ref().map(Child::link).as_ref());
         out
     }
 
