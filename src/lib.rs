@@ -1,5 +1,6 @@
 //! Keeps a copy of AT Protocol repositories complete and current.
 pub mod consumer;
+pub mod fetch;
 pub mod job;
 pub mod manifest;
 pub mod repo;

@@ -1,14 +1,33 @@
 //! The repository format: CAR files, the tree, commits, records. Pure: no I/O of its own, no async, no store.
+mod car;
+mod cbor;
+mod checkout;
+mod commit;
 mod emit;
+mod error;
 #[cfg(feature = "sim")]
 pub mod export;
+mod index;
+mod intake;
 mod link;
 pub mod mst;
+mod segment;
 mod signature;
 #[cfg(feature = "sim")]
 mod signing;
+mod storage;
+mod walk;
 
+pub use checkout::Checkout;
+pub use commit::{Commit, CommitFault};
+pub use error::{CheckoutError, TreeFault};
+pub use index::Extent;
+pub(crate) use intake::{Intake, Limits};
 pub use link::{Link, NotALink};
+pub use mst::NodeFault;
+pub(crate) use segment::Segment;
 pub use signature::{Curve, KeyError, PublicKey, SignatureError};
 #[cfg(feature = "sim")]
 pub use signing::SigningKey;
+pub(crate) use storage::{SEGMENT, Storage};
+pub use walk::{DroppedLeaf, Leaf, LeafFault, Leaves, Records, Walk, WalkCounts};

@@ -2,9 +2,12 @@
 mod build;
 mod edit;
 mod encode;
+mod node;
 mod tree;
 mod visit;
 
+pub use node::NodeFault;
+pub(crate) use node::{Entry, Node};
 pub use tree::{Sealed, StubReached, Tree};
 pub use visit::{Entries, Visit};
 

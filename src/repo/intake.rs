@@ -1,0 +1,82 @@
+use super::checkout::read_block;
+use super::index::{Index, TagKey};
+use super::segment::{Segment, Verified};
+use super::storage::Storage;
+use super::{Checkout, CheckoutError, Commit, Link, car};
+
+/// What is accepted of one CAR file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Blocks in the file.
+    pub(crate) blocks: u64,
+    /// Bytes of sections that do not belong to the repo.
+    pub(crate) unrelated: u64,
+}
+
+/// Reads a CAR file as it is laid down in segments: header, framing, hashes, index.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    limits: Limits,
+    root: Option<Link>,
+    key: TagKey,
+    index: Index,
+    /// Sections seen, of whatever kind.
+    sections: u64,
+    /// Bytes of sections whose CID is of no kind that the repo could use.
+    foreign: u64,
+    /// Bytes of all sections.
+    total: u64,
+}
+
+impl Intake {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, root: None, key: TagKey::random(), index: Index::new(), sections: 0, foreign: 0, total: 0 }
+    }
+
+    /// Reads the header at the start of the file; answers how many bytes it takes, none when it goes on beyond `bytes`.
+    pub(crate) fn header(&mut self, bytes: &[u8]) -> Result<Option<usize>, CheckoutError> {
+        let Some((root, len)) = car::header(bytes)? else { return Ok(None) };
+        self.root = Some(root);
+        Ok(Some(len))
+    }
+
+    /// Reads the framing of the sections that have become whole.
+    pub(crate) fn scan(&mut self, segment: &mut Segment) -> Result<(), CheckoutError> {
+        while let Some((section, related)) = segment.next_section()? {
+            self.sections += 1;
+            self.total += section.len() as u64;
+            if self.sections > self.limits.blocks {
+                return Err(CheckoutError::TooManyBlocks { limit: self.limits.blocks });
+            }
+            if !related {
+                self.foreign += section.len() as u64;
+                if self.foreign > self.limits.unrelated {
+                    return Err(CheckoutError::Unrelated { bytes: self.foreign, limit: self.limits.unrelated });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hashes the blocks of a segment. Costly; may run on another thread, then [`Intake::absorb`] takes what it answers.
+    pub(crate) fn verify(&self, segment: &Segment) -> Result<Vec<Verified>, CheckoutError> {
+        segment.verify(&self.key)
+    }
+
+    /// Puts verified blocks into the index.
+    pub(crate) fn absorb(&mut self, verified: &[Verified]) {
+        for block in verified {
+            self.index.insert(block.tag, block.extent);
+        }
+    }
+
+    /// The file is whole: decodes the commit.
+    pub(crate) fn finish(self, storage: Box<dyn Storage>) -> Result<Checkout, CheckoutError> {
+        let link = self.root.ok_or(CheckoutError::Empty)?;
+        let (_, extent) = self.index.find(self.key.tag(&link)).ok_or(CheckoutError::MissingCommit { link })?;
+        let mut buffer = Vec::new();
+        let block = read_block(storage.as_ref(), &link, extent, &mut buffer)?.ok_or(CheckoutError::MissingCommit { link })?;
+        let commit = Commit::decode(block).map_err(|fault| CheckoutError::Commit { link, fault })?;
+        Ok(Checkout::new(commit, storage, self.index, self.key, self.total, self.limits.unrelated))
+    }
+}
