@@ -1,5 +1,6 @@
 use super::Link;
 use super::cbor::{Reader, precedes};
+use super::emit::{self, Major};
 use crate::syntax::{Did, Rev};
 
 /// A signed commit: names the account, the revision and the root of the tree.
@@ -47,6 +48,7 @@ impl Commit {
         let pairs = reader.map().ok_or(CommitFault::Encoding)?;
         let mut fields = Fields::default();
         let mut unsigned = Vec::with_capacity(block.len());
+        emit::head(&mut unsigned, Major::Map, pairs.saturating_sub(1));
         let mut previous = "";
         for _ in 0..pairs {
             let start = reader.position();
@@ -60,7 +62,7 @@ impl Commit {
         if !reader.is_at_end() {
             return Err(CommitFault::Encoding);
         }
-        fields.finish(Link::of(block), pairs, unsigned)
+        fields.finish(Link::of(block), unsigned)
     }
 
     /// The CID of the commit itself.
@@ -125,7 +127,7 @@ impl Fields {
         Ok(())
     }
 
-    fn finish(self, link: Link, pairs: u64, unsigned_pairs: Vec<u8>) -> Result<Commit, CommitFault> {
+    fn finish(self, link: Link, unsigned: Vec<u8>) -> Result<Commit, CommitFault> {
         let missing = CommitFault::Missing;
         match self.version.ok_or(missing("version"))? {
             3 => {}
@@ -138,29 +140,7 @@ impl Fields {
             rev: self.rev.ok_or(missing("rev"))?,
             data: self.data.ok_or(missing("data"))?,
             signature: self.signature.ok_or(missing("sig"))?,
-            unsigned: with_map_head(pairs - 1, unsigned_pairs),
+            unsigned,
         })
     }
-}
-
-/// Puts the head of a map before its pairs.
-fn with_map_head(pairs: u64, mut body: Vec<u8>) -> Vec<u8> {
-    let mut head = [0; 9];
-    let len = match pairs {
-        0..=23 => {
-            head[0] = 0xa0 | pairs as u8;
-            1
-        }
-        24..=0xff => {
-            head[..2].copy_from_slice(&[0xb8, pairs as u8]);
-            2
-        }
-        _ => {
-            head[0] = 0xbb;
-            head[1..].copy_from_slice(&pairs.to_be_bytes());
-            9
-        }
-    };
-    body.splice(..0, head[..len].iter().copied());
-    body
 }
