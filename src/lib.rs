@@ -1,6 +1,7 @@
 //! Keeps a copy of AT Protocol repositories complete and current.
 pub mod consumer;
 pub mod fetch;
+pub mod identity;
 pub mod job;
 pub mod manifest;
 pub mod repo;

@@ -1,4 +1,24 @@
 //! Asks hosts for repos, at a pace they can bear.
+mod answer;
+mod body;
+mod budget;
+mod client;
+mod error;
+mod guard;
+mod host;
+mod http;
+mod limits;
+mod meter;
+mod pace;
+mod rate;
 mod spool;
 
+pub use body::RepoBody;
+pub use client::{ClientError, HttpOptions, user_agent};
+pub use error::{Disposition, FetchCause, FetchError, Phase};
+pub use host::{Host, HostError};
+pub use http::{HttpSource, RepoSource};
+pub use limits::{Limits, Policy};
+pub use pace::{HostPace, Pace, PaceOptions, Permit, Wait, WaitReason};
+pub use rate::{NotARate, Rate};
 pub use spool::{Spool, SpoolBudget, SpoolOptions};
