@@ -15,6 +15,7 @@ mod spool;
 
 pub use body::RepoBody;
 pub use client::{ClientError, HttpOptions, user_agent};
+pub(crate) use client::{Transport, client};
 pub use error::{Disposition, FetchCause, FetchError, Phase};
 pub use host::{Host, HostError};
 pub use http::{HttpSource, RepoSource};

@@ -1,0 +1,131 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use moka::future::Cache;
+use tokio::time::Instant;
+
+use super::{Resolved, Resolver};
+use crate::syntax::Did;
+
+/// For how long, and how much, a [`CachedResolver`] remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// How many DIDs are remembered at most. Default 100,000.
+    pub capacity: u64,
+    /// How long a found identity counts. Default 24 h.
+    pub found: Duration,
+    /// How long an error that lies in the account counts: not found, tombstoned, a broken document. Default 2 min.
+    pub error: Duration,
+    /// How long an error that lies in the server counts: just enough that many jobs do not all run into it. Default 10 s.
+    pub transient: Duration,
+    /// The least time between two look-ups of one DID, whoever asks for a fresh one: a flood of bad signatures or of identity events does not
+    /// become a flood of look-ups. Default 10 s.
+    pub refresh: Duration,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            capacity: 100_000,
+            found: Duration::from_secs(24 * 60 * 60),
+            error: Duration::from_secs(2 * 60),
+            transient: Duration::from_secs(10),
+            refresh: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Remembers what another resolver answered. Look-ups of one DID that come at once are made once.
+#[derive(Debug, Clone)]
+pub struct CachedResolver<R> {
+    resolver: R,
+    slots: Cache<Did, Arc<Slot>>,
+    options: CacheOptions,
+}
+
+/// What is remembered of one DID.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Whoever holds the lock looks up; the others wait for his answer.
+    answer: tokio::sync::Mutex<Option<Answer>>,
+    /// Answers that were asked for before this moment are stale. Apart from the answer, so that a purge during a look-up counts.
+    purged: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    resolved: Resolved,
+    asked: Instant,
+    expires: Instant,
+}
+
+impl Slot {
+    fn purge(&self) {
+        *self.purged.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_stale(&self, answer: &Answer) -> bool {
+        self.purged.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|purged| answer.asked < purged)
+    }
+}
+
+impl<R: Resolver> CachedResolver<R> {
+    /// An empty cache before a resolver.
+    pub fn new(resolver: R, options: CacheOptions) -> Self {
+        Self { resolver, slots: Cache::new(options.capacity), options }
+    }
+
+    /// The resolver behind the cache.
+    pub fn inner(&self) -> &R {
+        &self.resolver
+    }
+
+    async fn answer(&self, did: &Did) -> Resolved {
+        let slot = self.slot(did).await;
+        let mut answer = slot.answer.lock().await;
+        let now = Instant::now();
+        if let Some(answer) = &*answer {
+            let too_soon = now < answer.asked + self.options.refresh;
+            if now < answer.expires && (too_soon || !slot.is_stale(answer)) {
+                return answer.resolved.clone();
+            }
+        }
+        let resolved = self.resolver.resolve(did).await;
+        let lasting = match &resolved {
+            Ok(_) => self.options.found,
+            Err(error) if error.is_transient() => self.options.transient,
+            Err(_) => self.options.error,
+        };
+        *answer = Some(Answer { resolved: resolved.clone(), asked: now, expires: Instant::now() + lasting });
+        resolved
+    }
+
+    async fn slot(&self, did: &Did) -> Arc<Slot> {
+        match self.slots.get(did).await {
+            Some(slot) => slot,
+            None => self.slots.get_with_by_ref(did, async { Arc::default() }).await,
+        }
+    }
+}
+
+impl<R: Resolver> Resolver for CachedResolver<R> {
+    fn resolve<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, Resolved> {
+        Box::pin(self.answer(did))
+    }
+
+    fn refresh<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, Resolved> {
+        Box::pin(async {
+            self.purge(did).await;
+            self.answer(did).await
+        })
+    }
+
+    fn purge<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, ()> {
+        Box::pin(async {
+            if let Some(slot) = self.slots.get(did).await {
+                slot.purge();
+            }
+        })
+    }
+}
