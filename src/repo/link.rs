@@ -4,6 +4,8 @@ use cid::Cid;
 use multihash::Multihash;
 use sha2::{Digest, Sha256};
 
+use super::cid_text::link_text;
+
 /// The content identifier of a commit, a tree node or a record: CIDv1, DAG-CBOR, SHA-256. Kept as the 32 bytes of its hash.
 ///
 /// No other kind is allowed for these objects (atproto.com/specs/repository, "CID Formats").
@@ -57,7 +59,8 @@ impl Link {
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_cid().fmt(f)
+        // Base32 is ASCII, so the fallback is never taken.
+        f.pad(std::str::from_utf8(&link_text(self)).unwrap_or_default())
     }
 }
 

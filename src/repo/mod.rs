@@ -2,6 +2,7 @@
 mod car;
 mod cbor;
 mod checkout;
+mod cid_text;
 mod commit;
 mod emit;
 mod error;
@@ -9,8 +10,11 @@ mod error;
 pub mod export;
 mod index;
 mod intake;
+pub mod json;
 mod link;
 pub mod mst;
+pub mod record;
+mod scan;
 mod segment;
 mod signature;
 #[cfg(feature = "sim")]
@@ -25,6 +29,7 @@ pub use index::Extent;
 pub(crate) use intake::{Intake, Limits};
 pub use link::{Link, NotALink};
 pub use mst::NodeFault;
+pub use record::RecordFault;
 pub(crate) use segment::Segment;
 pub use signature::{Curve, KeyError, PublicKey, SignatureError};
 #[cfg(feature = "sim")]
