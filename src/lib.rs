@@ -5,5 +5,7 @@ pub mod identity;
 pub mod job;
 pub mod manifest;
 pub mod repo;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod store;
 pub mod syntax;

@@ -5,7 +5,7 @@ use super::Link;
 /// The major types of CBOR that the data model uses.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-pub(super) enum Major {
+pub(crate) enum Major {
     Unsigned = 0,
     Negative = 1,
     Bytes = 2,
@@ -15,12 +15,12 @@ pub(super) enum Major {
     Tag = 6,
 }
 
-pub(super) const FALSE: u8 = 0xf4;
-pub(super) const TRUE: u8 = 0xf5;
-pub(super) const NULL: u8 = 0xf6;
+pub(crate) const FALSE: u8 = 0xf4;
+pub(crate) const TRUE: u8 = 0xf5;
+pub(crate) const NULL: u8 = 0xf6;
 
 /// Writes the head of a value in its shortest form: the type and a number, which is the value itself, a length or a tag.
-pub(super) fn head(out: &mut Vec<u8>, major: Major, number: u64) {
+pub(crate) fn head(out: &mut Vec<u8>, major: Major, number: u64) {
     let major = (major as u8) << 5;
     match number {
         0..24 => out.push(major | number as u8),
@@ -40,29 +40,29 @@ pub(super) fn head(out: &mut Vec<u8>, major: Major, number: u64) {
     }
 }
 
-pub(super) fn text(out: &mut Vec<u8>, value: &str) {
+pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
     head(out, Major::Text, value.len() as u64);
     out.extend_from_slice(value.as_bytes());
 }
 
-pub(super) fn bytes(out: &mut Vec<u8>, value: &[u8]) {
+pub(crate) fn bytes(out: &mut Vec<u8>, value: &[u8]) {
     head(out, Major::Bytes, value.len() as u64);
     out.extend_from_slice(value);
 }
 
 /// A link to any CID, given in binary: tag 42 and the CID behind a zero byte.
-pub(super) fn cid(out: &mut Vec<u8>, cid: &[u8]) {
+pub(crate) fn cid(out: &mut Vec<u8>, cid: &[u8]) {
     head(out, Major::Tag, 42);
     head(out, Major::Bytes, cid.len() as u64 + 1);
     out.push(0);
     out.extend_from_slice(cid);
 }
 
-pub(super) fn link(out: &mut Vec<u8>, link: &Link) {
+pub(crate) fn link(out: &mut Vec<u8>, link: &Link) {
     cid(out, &link.to_bytes());
 }
 
-pub(super) fn optional_link(out: &mut Vec<u8>, value: Option<&Link>) {
+pub(crate) fn optional_link(out: &mut Vec<u8>, value: Option<&Link>) {
     match value {
         Some(value) => link(out, value),
         None => out.push(NULL),

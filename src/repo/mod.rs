@@ -4,7 +4,7 @@ mod cbor;
 mod checkout;
 mod cid_text;
 mod commit;
-mod emit;
+pub(crate) mod emit;
 mod error;
 #[cfg(feature = "sim")]
 pub mod export;

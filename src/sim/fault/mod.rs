@@ -1,0 +1,6 @@
+//! What can go wrong on a simulated network, where and how often, and the count of how often it did.
+mod kind;
+mod rule;
+
+pub use kind::{Ending, Fault, Missing, Position, RetryHint};
+pub use rule::{Faults, Rule, RuleId};

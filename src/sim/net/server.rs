@@ -1,0 +1,187 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::answer::{self, Answer};
+use super::body::Sender;
+use super::counters::{Counters, InFlight};
+use super::distort::distort;
+use super::door::Fuse;
+use super::options::HostOptions;
+use super::pds::Pds;
+use super::request::{Endpoint, Request};
+use super::source::Source;
+use super::{plc, relay};
+use crate::sim::fault::{Fault, Faults, RetryHint};
+use crate::sim::{World, lock};
+use crate::syntax::Did;
+
+/// Who answers on a port.
+#[derive(Debug, Clone)]
+pub(super) enum Role {
+    Directory,
+    Relay,
+    Pds(usize),
+    Web(Did),
+}
+
+/// One port and who answers there.
+pub(super) struct Server {
+    pub(super) role: Role,
+    pub(super) world: Arc<World>,
+    pub(super) faults: Arc<Faults>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) options: HostOptions,
+    pub(super) host_urls: Arc<[String]>,
+    pub(super) ended: watch::Receiver<bool>,
+    pub(super) window: Mutex<Window>,
+}
+
+/// How much of a limit is used.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    began: Option<Instant>,
+    used: u64,
+}
+
+/// What a limit has to say about one request.
+struct Allowance {
+    over: bool,
+    remaining: u64,
+    left: Duration,
+}
+
+impl Server {
+    pub(super) fn into_router(self) -> Router {
+        Router::new().fallback(respond).with_state(Arc::new(self))
+    }
+
+    fn read(&self, parts: &axum::http::request::Parts) -> Request {
+        match &self.role {
+            Role::Directory => Request::document(None, parts),
+            Role::Web(did) => Request::document(Some(did), parts),
+            Role::Relay => Request::xrpc(None, parts),
+            Role::Pds(index) => Request::xrpc(Some(*index), parts),
+        }
+    }
+
+    fn allow(&self) -> Allowance {
+        let mut window = lock(&self.window);
+        let now = Instant::now();
+        let rate = self.options.rate;
+        let began = *window.began.filter(|began| now - *began < rate.window).get_or_insert(now);
+        if window.began != Some(began) {
+            *window = Window { began: Some(began), used: 0 };
+        }
+        window.used += 1;
+        let over = rate.enforced && window.used > rate.limit;
+        Allowance { over, remaining: rate.limit.saturating_sub(window.used), left: rate.window - (now - began) }
+    }
+
+    /// The true answer, or what a fault in its content makes of it.
+    async fn answer(&self, request: &Request, fault: Option<Fault>) -> Answer {
+        match &self.role {
+            Role::Directory | Role::Web(_) => plc::document(&self.world, request, &self.host_urls, fault.as_ref()),
+            Role::Relay => relay::answer(&self.world, request, &self.host_urls),
+            Role::Pds(index) => {
+                self.make(request).await;
+                let pds = Pds { world: &self.world, index: *index, options: &self.options };
+                pds.answer(request, &Source::new(fault))
+            }
+        }
+    }
+
+    /// Makes the repos that the answer needs, off the threads that serve.
+    async fn make(&self, request: &Request) {
+        let accounts = match (request.endpoint, &request.did) {
+            (Endpoint::ListRepos, _) => self.world.accounts(),
+            (_, Some(did)) => self.world.account(did).into_iter().collect(),
+            (_, None) => return,
+        };
+        if accounts.iter().all(|account| account.is_made()) {
+            return;
+        }
+        let made = tokio::task::spawn_blocking(move || accounts.iter().for_each(|account| drop(account.repo())));
+        // A panic there shows again when the answer needs the repo.
+        _ = made.await;
+    }
+
+    fn finish(&self, answer: Answer, gzip: bool, fuse: Fuse, in_flight: InFlight) -> Response {
+        if matches!(answer.status.as_u16(), 429 | 503) {
+            self.counters.refuse();
+        }
+        let body = Sender { steps: answer.body.into(), gzip, fuse, in_flight, ended: self.ended.clone() };
+        let mut response = (answer.status, answer.headers, body.into_body()).into_response();
+        if gzip {
+            response.headers_mut().insert(header::CONTENT_ENCODING, header::HeaderValue::from_static("gzip"));
+        }
+        response
+    }
+
+    async fn pause(&self, pause: Duration) {
+        let mut ended = self.ended.clone();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = ended.wait_for(|ended| *ended) => {}
+        }
+    }
+}
+
+async fn respond(State(server): State<Arc<Server>>, ConnectInfo(fuse): ConnectInfo<Fuse>, request: axum::extract::Request) -> Response {
+    let request = server.read(&request.into_parts().0);
+    let mut in_flight = server.counters.arrive(&request);
+    let allowance = server.allow();
+    if !server.options.latency.is_zero() {
+        server.pause(server.options.latency).await;
+    }
+    let rate = server.options.rate;
+    let announced = rate.announced && matches!(server.role, Role::Pds(_));
+    let announce = |answer: Answer| match announced {
+        true => answer.rate(rate.limit, allowance.remaining, answer::unix_now() + allowance.left.as_secs(), rate.window),
+        false => answer,
+    };
+    if allowance.over {
+        let hint = if rate.announced { RetryHint::Seconds(allowance.left) } else { RetryHint::None };
+        return server.finish(announce(Answer::too_many(hint)), false, fuse, in_flight);
+    }
+    let fault = server.faults.pick(&request);
+    match &fault {
+        Some(Fault::Late(pause)) => server.pause(*pause).await,
+        Some(Fault::Reset) => fuse.blow(),
+        Some(Fault::Custom(answer)) => {
+            in_flight.whole();
+            return answer(&request);
+        }
+        _ => {}
+    }
+    if let Some(answer) = fault.as_ref().and_then(|fault| replaced(fault, &request, &server.host_urls)) {
+        return server.finish(answer, false, fuse, in_flight);
+    }
+    let mut answer = server.answer(&request, fault.clone()).await;
+    if let Some(fault) = &fault {
+        answer.body = distort(answer.body, fault);
+    }
+    let gzip = server.options.gzip && request.endpoint == Endpoint::GetRepo && answer.status.is_success() && request.takes_gzip();
+    server.finish(announce(answer), gzip, fuse, in_flight)
+}
+
+/// The answer of a fault that does not look at the truth.
+fn replaced(fault: &Fault, request: &Request, host_urls: &[String]) -> Option<Answer> {
+    Some(match fault {
+        Fault::TooManyRequests(hint) => Answer::too_many(*hint),
+        Fault::ServiceUnavailable(after) => Answer::unavailable(*after),
+        Fault::Status(code, name) => Answer::error(*code, name, "simulated"),
+        Fault::StatusPage(code) => Answer::page(*code),
+        Fault::Html => Answer::page(200),
+        Fault::EmptyBody => Answer::car(Vec::new()),
+        Fault::RedirectToHost(host) => Answer::redirect(&format!("{}{}", host_urls.get(*host)?, request.path_and_query)),
+        Fault::RedirectTo(url) => Answer::redirect(url),
+        _ => return None,
+    })
+}
