@@ -9,15 +9,9 @@ use super::scan;
 /// The largest record, in bytes of DAG-CBOR (atproto.com/guides/data-validation).
 pub const MAX_BYTES: usize = 1_048_576;
 
-/// Why a record is dropped. It never concerns more than the one record.
+/// Why bytes are no record. The record is dropped alone: nothing else of its repo is in doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RecordFault {
-    /// Its key in the tree is not a collection and a record key.
-    #[error("its path is not <collection>/<record key>")]
-    Path,
-    /// The tree links to it by a kind of CID that is not allowed.
-    #[error("its CID is not of version 1, DAG-CBOR and SHA-256")]
-    Link,
     /// It is larger than [`MAX_BYTES`].
     #[error("it has {bytes} bytes, more than {MAX_BYTES}")]
     TooLarge {
@@ -94,8 +88,6 @@ impl RecordFault {
     /// A word for counting faults by their kind.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Path => "path",
-            Self::Link => "cid",
             Self::TooLarge { .. } => "too_large",
             Self::NotAMap => "not_a_map",
             Self::Encoding { .. } => "encoding",

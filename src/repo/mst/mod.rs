@@ -2,10 +2,12 @@
 mod build;
 mod edit;
 mod encode;
+mod load;
 mod node;
 mod tree;
 mod visit;
 
+pub use load::LoadError;
 pub use node::NodeFault;
 pub(crate) use node::{Entry, Node};
 pub use tree::{Sealed, StubReached, Tree};
