@@ -2,6 +2,16 @@
 //!
 //! Every method is one transaction. A method that acts on a claimed job names its epoch and answers [`Standing::Superseded`],
 //! with nothing written, when the job is gone or another epoch has begun; that is how a purge or a new claim ends a worker.
+//!
+//! A job is *held* while it is in progress or complete. When it ceases to be held, by whatever event, its epoch ends, and what is left in its buffer
+//! leaves it: the paths may have reached the handler without having been acknowledged, so they become an intent.
+
+mod error;
+mod memory;
+mod rules;
+
+pub use error::StoreError;
+pub use memory::MemoryStore;
 
 use std::fmt::Debug;
 
@@ -9,7 +19,7 @@ use futures::future::BoxFuture;
 
 use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Timestamp};
 use crate::manifest::{Chunk, Edit};
-use crate::syntax::{Did, RecordPath, Rev};
+use crate::syntax::{Did, RecordPath};
 
 /// What a store method returns.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -22,7 +32,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Adds jobs that are not there yet, as enqueued. Idempotent: a job that exists is not touched. Returns how many were added.
     fn enqueue<'a>(&'a self, consumer: ConsumerId, dids: &'a [Did]) -> StoreFuture<'a, u64>;
 
-    /// Applies [`JobEvent::Wanted`] to a job; in progress it changes nothing. `false` when there is no such job.
+    /// Applies [`JobEvent::Wanted`] to a job; enqueued or in progress it changes nothing. `false` when there is no such job.
     fn want<'a>(&'a self, consumer: ConsumerId, did: &'a Did) -> StoreFuture<'a, bool>;
 
     /// Removes a job with its buffer, intents and manifest. `false` when there was none.
@@ -38,22 +48,23 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn totals(&self, consumer: ConsumerId) -> StoreFuture<'_, Totals>;
 
     /// Repos of any consumer with a job that may be claimed now (enqueued, or failed with `retry_at` passed), at most `limit`.
-    /// `Where::Unplaced`: those whose host is not known. `Where::Host`: those of one host. Oldest due first.
+    /// `Where::Unplaced`: those whose host is not known. `Where::Host`: those of one host. Enqueued ones first, in the order in which they were added,
+    /// then failed ones, the longest due first.
     fn due<'a>(&'a self, place: Where<'a>, now: Timestamp, limit: usize) -> StoreFuture<'a, Vec<Did>>;
 
     /// Hosts that have a job that may be claimed now, in no order, and the earliest moment at which a failed job will come due, if any.
     fn due_hosts(&self, now: Timestamp) -> StoreFuture<'_, DueHosts>;
 
-    /// Remembers which host holds a repo, for all its jobs.
+    /// Remembers which host holds a repo, for all its jobs, and those that are added later. Nothing for a repo that never had a job.
     fn place<'a>(&'a self, did: &'a Did, host: &'a str) -> StoreFuture<'a, ()>;
 
     /// Takes every claimable job of one repo, all consumers together: state in progress, a new epoch, atomically; a job is claimed once.
-    /// The paths of op sets still in a claimed job's buffer may have reached the handler before a crash: they become an intent and the
-    /// rows go. Empty when there is nothing to claim.
+    /// Empty when there is nothing to claim.
     fn claim<'a>(&'a self, did: &'a Did, now: Timestamp) -> StoreFuture<'a, Vec<Job>>;
 
-    /// Routes one op set of one job, by the pure rule of the job module on what this transaction reads, and appends it to the buffer where that says so.
-    /// Past `budget` bytes the buffer is emptied instead and the job gets [`JobEvent::Gap`] or, in progress, a raised `min_rev`.
+    /// Routes one op set of one job, by [`route`](crate::job::route) on what this transaction reads, and appends it to the buffer where that says so.
+    /// Unless it is stale, its rev raises `min_rev`. Past `budget` bytes the buffer is emptied instead, its paths become an intent, and the answer is
+    /// [`Route::Gap`](crate::job::Route::Gap): a complete job gets [`JobEvent::Gap`]; one in progress goes on, and will be found behind its `min_rev` unless its checkout is newer.
     fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, crate::job::Route>;
 
     /// Op sets in the buffer of a job in order, from the first, until `max_bytes` are reached (at least one, if there is one).
@@ -62,8 +73,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Complete jobs with a buffer that is not empty, for start-up. At most `limit`, after `after`.
     fn unflushed(&self, after: Option<JobId>, limit: usize) -> StoreFuture<'_, Vec<Job>>;
 
-    /// Records, before they are handed to the handler, which paths a delivery may change. Until the intent is ended by [`Store::advance`],
-    /// the consumer's copy of these paths is in doubt, and the next checkout brings them again or deletes them.
+    /// Records, before they are handed to the handler, which paths a delivery may change; in any order. Until the intent is ended by [`Store::advance`],
+    /// the consumer's copy of these paths is in doubt, and the next checkout brings them again or deletes them. None: superseded.
     fn intend<'a>(&'a self, job: JobId, epoch: Epoch, paths: &'a [RecordPath]) -> StoreFuture<'a, Option<IntentId>>;
 
     /// The paths of all intents of a job, sorted, no path twice.
@@ -134,6 +145,8 @@ pub struct Totals {
     pub buffered_op_sets: u64,
     /// Bytes in all buffers.
     pub buffered_bytes: u64,
+    /// Op sets that ever left a buffer without having been flushed; the next checkout stands for them.
+    pub dropped_op_sets: u64,
 }
 
 /// What a handler has acknowledged, to be recorded in one transaction.
@@ -171,60 +184,14 @@ pub enum ManifestChange {
 /// How a job stands after an act upon it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Done; the claim goes on. Answered to `finish` when the buffer is not empty.
+    /// Done; the claim goes on: the job is in progress. Answered to `finish` when the buffer is not empty.
     Held,
     /// Done, and the job is complete.
     Complete,
-    /// Done as far as the position; but the job stands below `min_rev` with an empty buffer, so it cannot complete.
+    /// Done as far as the position; but the job stands below `min_rev`, or nowhere, with an empty buffer, so it cannot complete. It is still in progress.
     Behind,
+    /// Done, and nobody holds the job any more: what [`Store::settle`] answers.
+    Ended,
     /// Nothing was written: the job is gone, or another epoch has begun.
     Superseded,
-}
-
-/// What a store can fail of.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The database could not do it now: locked, disk full, read-only, gone. Nothing was written.
-    #[error("store unavailable while {action}")]
-    Unavailable {
-        /// What was being done.
-        action: &'static str,
-        /// Why.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The store holds what this program never writes. Never retried.
-    #[error("store corrupt: {what}")]
-    Corrupt {
-        /// What was found, with the row it was found in.
-        what: String,
-    },
-    /// The program asked for what cannot be (an illegal move of a job). Never retried.
-    #[error("illegal act on the store")]
-    Illegal(#[from] crate::job::IllegalMove),
-    /// A position below the job's rev, without [`Advance::accept_older`]. Never retried.
-    #[error("the rev of job {job:?} would move back from {from} to {to}")]
-    RevMovesBack {
-        /// The job.
-        job: JobId,
-        /// Its rev.
-        from: Rev,
-        /// The rev of the position.
-        to: Rev,
-    },
-    /// Another process has the database open.
-    #[error("the store {path} is in use by another process")]
-    InUse {
-        /// The database file.
-        path: String,
-    },
-    /// The schema is newer than this program.
-    #[error("the store has schema {found}, this program knows up to {known}")]
-    NewerSchema {
-        /// The version found.
-        found: String,
-        /// The newest version that this program knows.
-        known: String,
-    },
 }

@@ -1,0 +1,66 @@
+use crate::job::{IllegalMove, JobId};
+use crate::manifest::ManifestError;
+use crate::syntax::Rev;
+
+/// What a store can fail of.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database could not do it now: locked, disk full, read-only, gone. Nothing was written.
+    #[error("store unavailable while {action}")]
+    Unavailable {
+        /// What was being done.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The store holds what this program never writes. Never retried.
+    #[error("store corrupt: {what}")]
+    Corrupt {
+        /// What was found, with the row it was found in.
+        what: String,
+    },
+    /// The program asked for what cannot be (an illegal move of a job). Never retried.
+    #[error("illegal act on the store")]
+    Illegal(#[from] IllegalMove),
+    /// Edits, chunks or in-doubt paths that are not in order. Never retried.
+    #[error("path {path} was given out of order")]
+    OutOfOrder {
+        /// The path.
+        path: String,
+    },
+    /// A position below the job's rev, without [`Advance::accept_older`](super::Advance). Never retried.
+    #[error("the rev of job {job:?} would move back from {from} to {to}")]
+    RevMovesBack {
+        /// The job.
+        job: JobId,
+        /// Its rev.
+        from: Rev,
+        /// The rev of the position.
+        to: Rev,
+    },
+    /// Another process has the database open.
+    #[error("the store {path} is in use by another process")]
+    InUse {
+        /// The database file.
+        path: String,
+    },
+    /// The schema is newer than this program.
+    #[error("the store has schema {found}, this program knows up to {known}")]
+    NewerSchema {
+        /// The version found.
+        found: String,
+        /// The newest version that this program knows.
+        known: String,
+    },
+}
+
+impl From<ManifestError> for StoreError {
+    fn from(error: ManifestError) -> Self {
+        match error {
+            ManifestError::OutOfOrder { path } => StoreError::OutOfOrder { path },
+            error => StoreError::Corrupt { what: error.to_string() },
+        }
+    }
+}
