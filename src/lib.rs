@@ -1,5 +1,6 @@
 //! Keeps a copy of AT Protocol repositories complete and current.
 pub mod consumer;
+pub mod engine;
 pub mod fetch;
 pub mod identity;
 pub mod job;

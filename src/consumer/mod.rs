@@ -6,6 +6,5 @@ mod handler;
 
 pub use delivery::{Action, Change, Delivery, Origin, Record};
 pub use filter::{CollectionFilter, FilterError};
-#[expect(unused_imports, reason = "the engine uses it")]
 pub(crate) use handler::ErasedHandler;
 pub use handler::{Handler, HandlerError};

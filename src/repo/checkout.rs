@@ -31,6 +31,11 @@ impl Checkout {
         &self.commit
     }
 
+    /// Bytes of all blocks, with their CIDs and lengths.
+    pub fn bytes(&self) -> u64 {
+        self.total
+    }
+
     /// Checks that the commit is of this account and signed with its key.
     ///
     /// # Errors

@@ -56,6 +56,21 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Whether the same act can succeed later. If not, the store is corrupt or was misused, and the program must not go on with it.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } => true,
+            Self::Corrupt { .. }
+            | Self::Illegal(_)
+            | Self::OutOfOrder { .. }
+            | Self::RevMovesBack { .. }
+            | Self::InUse { .. }
+            | Self::NewerSchema { .. } => false,
+        }
+    }
+}
+
 impl From<ManifestError> for StoreError {
     fn from(error: ManifestError) -> Self {
         match error {

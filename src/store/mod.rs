@@ -29,6 +29,9 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Interns a consumer by name. Idempotent.
     fn consumer<'a>(&'a self, name: &'a str) -> StoreFuture<'a, ConsumerId>;
 
+    /// The names of all consumers that were ever interned, in no order.
+    fn consumers(&self) -> StoreFuture<'_, Vec<String>>;
+
     /// Adds jobs that are not there yet, as enqueued. Idempotent: a job that exists is not touched. Returns how many were added.
     fn enqueue<'a>(&'a self, consumer: ConsumerId, dids: &'a [Did]) -> StoreFuture<'a, u64>;
 

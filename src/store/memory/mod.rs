@@ -42,6 +42,10 @@ impl Store for MemoryStore {
         async move { Ok(self.lock().consumer(name)) }.boxed()
     }
 
+    fn consumers(&self) -> StoreFuture<'_, Vec<String>> {
+        async move { Ok(self.lock().consumers()) }.boxed()
+    }
+
     fn enqueue<'a>(&'a self, consumer: ConsumerId, dids: &'a [Did]) -> StoreFuture<'a, u64> {
         async move { Ok(self.lock().enqueue(consumer, dids)) }.boxed()
     }

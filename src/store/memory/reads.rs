@@ -28,6 +28,10 @@ impl Memory {
         ids.take(limit).filter_map(|id| self.out(id)).collect()
     }
 
+    pub(super) fn consumers(&self) -> Vec<String> {
+        self.consumers.keys().cloned().collect()
+    }
+
     pub(super) fn totals(&self, consumer: ConsumerId) -> Result<Totals, StoreError> {
         let tally = self.totals.get(&consumer).copied().unwrap_or_default();
         tally.totals().ok_or_else(|| StoreError::Corrupt { what: format!("totals of consumer {} below zero: {tally:?}", consumer.0) })

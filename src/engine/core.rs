@@ -1,0 +1,69 @@
+//! What all parts of the engine share: the wiring, and nothing that decides.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::checkout::Fetcher;
+use super::clock::Clock;
+use super::lanes::LaneQueue;
+use super::open::OpenRepos;
+use super::options::Options;
+use super::progress::Counters;
+use crate::consumer::ErasedHandler;
+use crate::fetch::Pace;
+use crate::job::{ConsumerId, Timestamp};
+use crate::store::{Store, StoreError};
+
+pub(super) struct Core {
+    pub(super) consumer: ConsumerId,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) handler: Arc<dyn ErasedHandler>,
+    pub(super) fetcher: Fetcher,
+    pub(super) pace: Pace,
+    pub(super) options: Options,
+    pub(super) clock: Clock,
+    pub(super) counters: Counters,
+    pub(super) open: Arc<OpenRepos>,
+    pub(super) lanes: LaneQueue,
+    /// Wakes the dispatcher: there may be something to claim.
+    pub(super) dispatch: Notify,
+    /// Wakes the dispatcher: a worker has ended.
+    pub(super) room: Notify,
+    /// Told when a job may have come to rest.
+    pub(super) settled: Notify,
+    /// Nothing new begins once it is cancelled.
+    pub(super) stop: CancellationToken,
+    /// What is with the handler is let go once it is cancelled.
+    pub(super) abandon: CancellationToken,
+    /// Everything that is under way.
+    pub(super) tracker: TaskTracker,
+    /// Set when the store is found corrupt or misused: the engine has stopped and says so.
+    pub(super) broken: AtomicBool,
+}
+
+impl Core {
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Reports a failure of the store. One that can never pass stops the engine (I11: loudly).
+    pub(super) fn store_failed(&self, action: &'static str, error: &StoreError) {
+        if !error.is_retryable() {
+            tracing::error!(error = error as &dyn std::error::Error, "the store is unusable while {action}: stopping");
+            self.broken.store(true, Ordering::Release);
+            self.stop.cancel();
+        } else {
+            tracing::warn!(error = error as &dyn std::error::Error, "the store fails while {action}");
+        }
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("store", &self.store).field("options", &self.options).finish_non_exhaustive()
+    }
+}

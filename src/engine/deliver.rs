@@ -1,0 +1,88 @@
+//! Hands one delivery to the handler until it is acknowledged, or the attempts are used up.
+
+use std::time::Duration;
+
+use super::backoff;
+use super::core::Core;
+use super::progress::add;
+use crate::consumer::{Action, Delivery, HandlerError};
+
+/// The pause after the first failed attempt; doubles with each, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Long enough for a database to restart, short enough that a checkout need not be thrown away for it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Why a delivery was not acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Undelivered {
+    /// The program stops.
+    Stopped,
+    /// The handler failed in every attempt; the last error in words.
+    Handler(String),
+}
+
+/// Returns once the handler has acknowledged. What it rejected one by one is counted, and counts as acknowledged.
+pub(super) async fn deliver(core: &Core, delivery: &Delivery) -> Result<(), Undelivered> {
+    if delivery.is_empty() {
+        return Ok(());
+    }
+    let attempts = core.options.handler_attempts.get();
+    let mut attempt = 1;
+    loop {
+        let answer = tokio::select! {
+            () = core.abandon.cancelled() => return Err(Undelivered::Stopped),
+            answer = tokio::time::timeout(core.options.handler_timeout, core.handler.deliver(delivery)) => answer,
+        };
+        let failure = match answer {
+            Ok(Ok(())) => return Ok(acknowledge(core, delivery)),
+            Ok(Err(HandlerError::Reject(reason))) => {
+                tracing::warn!(did = %delivery.did(), changes = delivery.len(), %reason, "the handler rejects a delivery");
+                add(&core.counters.records_rejected, delivery.len());
+                return Ok(());
+            }
+            Ok(Err(HandlerError::Retry(error))) => error_chain(error.as_ref()),
+            Err(_) => format!("the handler took longer than {} ms", core.options.handler_timeout.as_millis()),
+        };
+        tracing::warn!(did = %delivery.did(), attempt, attempts, failure, "the handler does not acknowledge");
+        if attempt == attempts {
+            return Err(Undelivered::Handler(failure));
+        }
+        let pause = backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt as u32);
+        tokio::select! {
+            () = core.stop.cancelled() => return Err(Undelivered::Stopped),
+            () = tokio::time::sleep(pause) => attempt += 1,
+        }
+    }
+}
+
+fn acknowledge(core: &Core, delivery: &Delivery) {
+    let (mut created, mut updated, mut deleted) = (0, 0, 0);
+    for change in delivery.changes() {
+        match change.action() {
+            Action::Create => created += 1,
+            Action::Update => updated += 1,
+            Action::Delete => deleted += 1,
+        }
+    }
+    add(&core.counters.records_created, created);
+    add(&core.counters.records_updated, updated);
+    add(&core.counters.records_deleted, deleted);
+    add(&core.counters.records_rejected, delivery.rejected() as usize);
+}
+
+/// An error and its sources in one line, at most 512 bytes.
+pub(super) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    let mut end = text.len().min(512);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}

@@ -1,0 +1,32 @@
+//! The engine: brings a consumer every record that exists, then every change, in order.
+//!
+//! ```text
+//!            enqueue ─► store ─► dispatcher ─► worker ─► checkout ─► checkout_plan ─► checkout_delivery ─► flush ─► complete
+//! buffer (op sets) ─► store ─► lanes (complete repos) ─────────────────────────────────────────────────► flush
+//! ```
+
+mod backfiller;
+mod backoff;
+mod builder;
+mod checkout;
+mod checkout_delivery;
+mod checkout_plan;
+mod clock;
+mod core;
+mod deliver;
+mod dispatcher;
+mod flush;
+mod flush_plan;
+mod lanes;
+mod open;
+mod options;
+mod progress;
+mod router;
+mod worker;
+
+pub use backfiller::{Backfiller, EngineError, NotStopped};
+pub use builder::{BuildError, Builder};
+pub use checkout::{CheckoutFailure, Fetcher};
+pub use options::Options;
+pub use progress::{Counts, Progress};
+pub use router::OpSetError;

@@ -1,0 +1,106 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::core::Core;
+use crate::store::{StoreError, Totals};
+
+/// How far a backfiller is: what its store holds, and what this process has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Jobs by state, records in the manifests, op sets in the buffers: read from the store.
+    pub totals: Totals,
+    /// Since the start of this process.
+    pub counts: Counts,
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What happened since the start of this process. Each number only rises.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[non_exhaustive]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        /// The same, counting.
+        #[derive(Debug, Default)]
+        pub(super) struct Counters {
+            $(pub(super) $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            pub(super) fn read(&self) -> Counts {
+                Counts { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl Counts {
+            /// Every count with its name.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
+    /// Checkouts that ended with a complete job.
+    checkouts_completed,
+    /// Checkouts that failed and will be tried again.
+    checkouts_failed,
+    /// Checkouts after which the repo had to be enqueued again: a gap, or more op sets than the buffer may hold.
+    checkouts_repeated,
+    /// Bytes of repos received from hosts, before they were unpacked by HTTP.
+    checkout_bytes,
+    /// Requests that a host turned down for load. Not an attempt of the job.
+    refused,
+    /// Repos whose account is not to be had.
+    unavailable,
+    /// Creates that the handler acknowledged.
+    records_created,
+    /// Updates that the handler acknowledged.
+    records_updated,
+    /// Deletes that the handler acknowledged.
+    records_deleted,
+    /// Changes that the handler rejected.
+    records_rejected,
+    /// Records dropped alone: not well-formed, too large, or at an impossible path.
+    records_bad,
+    /// Op sets handed in. Each is counted in exactly one of the six that follow.
+    op_sets_received,
+    /// Put into a buffer.
+    op_sets_buffered,
+    /// Not kept: the job or its buffer had it already.
+    op_sets_stale,
+    /// Not kept: the job waits for a checkout, which will contain it.
+    op_sets_discarded,
+    /// Not kept: it did not start where the job stood, or the buffer was full; the repo is checked out again.
+    op_sets_gap,
+    /// Not kept: the account is unavailable.
+    op_sets_unavailable,
+    /// Not kept: the repo has no job.
+    op_sets_unknown,
+    /// Of those buffered, delivered and acknowledged.
+    op_sets_flushed,
+    /// Of those buffered, found in the checkout when flushing.
+    op_sets_overtaken,
+    /// Ops of the op sets that were buffered.
+    ops_buffered,
+    /// Ops of the op sets that were flushed and acknowledged.
+    ops_flushed,
+    /// Ops of the op sets flushed that the consumer does not take.
+    ops_filtered,
+    /// Ops of the op sets flushed whose record is not well-formed.
+    ops_bad,
+    /// Older revs accepted because the account's own host confirmed them (I8).
+    restored,
+}
+
+/// Adds to a counter.
+pub(super) fn add(counter: &AtomicU64, by: usize) {
+    counter.fetch_add(by as u64, Ordering::Relaxed);
+}
+
+pub(super) async fn progress(core: &Core) -> Result<Progress, StoreError> {
+    Ok(Progress { totals: core.store.totals(core.consumer).await?, counts: core.counters.read() })
+}
