@@ -60,7 +60,7 @@ impl Answer {
         let answer = Self::error(429, "RateLimitExceeded", "Rate Limit Exceeded");
         match hint {
             RetryHint::Seconds(after) => answer.with(header::RETRY_AFTER, &after.as_secs().to_string()),
-            RetryHint::Date(after) => answer.with(header::RETRY_AFTER, &http_date(unix_now() + after.as_secs())),
+            RetryHint::Date(after) => answer.with(header::RETRY_AFTER, &httpdate::fmt_http_date(SystemTime::now() + after)),
             RetryHint::ResetAt(after) => answer.rate(3000, 0, unix_now() + after.as_secs(), Duration::from_secs(300)),
             RetryHint::ResetIn(after) => answer.rate(3000, 0, after.as_secs(), Duration::from_secs(300)),
             RetryHint::None => Self::page(429),
@@ -87,21 +87,4 @@ impl Answer {
 /// Seconds since the Unix epoch, by the real clock: clients compare with theirs.
 pub(super) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// A date as HTTP writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
-fn http_date(unix: u64) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let iso = crate::sim::content::time(unix * 1_000_000);
-    let month = iso[5..7].parse().map_or(0, |month: usize| month - 1);
-    format!("{}, {} {} {} {} GMT", DAYS[(unix / 86_400 % 7) as usize], &iso[8..10], MONTHS[month], &iso[..4], &iso[11..19])
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn dates_are_those_of_the_http_specification() {
-        assert_eq!(super::http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
-    }
 }

@@ -8,6 +8,7 @@ mod network;
 mod options;
 mod pds;
 mod plc;
+mod records;
 mod relay;
 mod request;
 mod server;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::answer::Answer;
 use super::body::Step;
 use super::options::{HostOptions, Order};
+use super::records;
 use super::request::{Endpoint, Request};
 use super::source::Source;
 use crate::sim::account::Account;
@@ -30,7 +31,8 @@ impl Pds<'_> {
             }),
             Endpoint::GetRepoStatus => self.status(request, source),
             Endpoint::ListRepos => self.list(request),
-            Endpoint::ListRecords | Endpoint::ListHosts | Endpoint::DidDocument | Endpoint::Other => {
+            Endpoint::ListRecords => self.with_account(request, source, |account| records::list(request, account)),
+            Endpoint::ListHosts | Endpoint::DidDocument | Endpoint::Other => {
                 Answer::error(501, "MethodNotImplemented", "Method Not Implemented")
             }
         }
