@@ -154,13 +154,13 @@ impl Budget {
         } else if remaining == 0 {
             self.pause_until(WaitReason::Exhausted, now + reset);
         } else {
-            self.left = Some((Rate::clamped(remaining as f64 / reset.as_secs_f64()), now + reset));
+            self.left = Some((at_least_hourly(remaining as f64 / reset.as_secs_f64()), now + reset));
         }
     }
 
     fn heed_policy(&mut self, limits: &Limits) {
         if let Some(policy) = limits.policy {
-            self.policy = Some(Rate::clamped(policy.per_second()));
+            self.policy = Some(at_least_hourly(policy.per_second()));
             self.window = Some(policy.window);
         }
     }
@@ -243,6 +243,11 @@ impl Budget {
         };
         (class, self.used)
     }
+}
+
+/// What a host's headers demand, but no slower than one request per longest pause.
+fn at_least_hourly(per_second: f64) -> Rate {
+    Rate::clamped(per_second.max(1.0 / MAX_PAUSE.as_secs_f64()))
 }
 
 /// `first × 2^(times − 1)`, at most `last`, drawn out by `stretch`.

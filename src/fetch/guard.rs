@@ -154,6 +154,12 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_name_that_resolves_to_this_machine_is_refused() {
+        let Err(error) = Guard.resolve("localhost".parse().unwrap()).await else { panic!("localhost passed") };
+        assert_eq!(error.downcast_ref(), Some(&NotPublic { name: "localhost".into() }));
+    }
+
     #[test]
     fn an_address_in_a_url_is_checked_in_every_spelling() {
         for text in [

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use futures::future::BoxFuture;
-use reqwest::header::LOCATION;
+use reqwest::header::{HeaderValue, LOCATION};
 use reqwest::{Client, Response};
 use url::Url;
 
@@ -149,7 +149,7 @@ impl HttpSource {
             return Ok(Answer::Repo(response, permit));
         }
         if status.is_redirection() {
-            return target(&url, &response).map(Answer::Elsewhere);
+            return target(&url, response.headers().get(LOCATION)).map(Answer::Elsewhere);
         }
         let headers = response.headers().clone();
         let body = ErrorBody::parse(&beginning(response, limit).await);
@@ -222,9 +222,9 @@ fn no_answer(transport: Transport, permit: &Permit, options: &HttpOptions) -> Fe
 }
 
 /// Where a redirect leads.
-fn target(from: &Url, response: &Response) -> Result<Url, FetchCause> {
+fn target(from: &Url, location: Option<&HeaderValue>) -> Result<Url, FetchCause> {
     let broken = |reason| FetchCause::Redirect { reason };
-    let location = response.headers().get(LOCATION).ok_or(broken("it names no target"))?;
+    let location = location.ok_or(broken("it names no target"))?;
     let url = location.to_str().ok().and_then(|location| from.join(location).ok()).ok_or(broken("the target is not a URL"))?;
     if from.scheme() == "https" && url.scheme() != "https" {
         return Err(broken("it leads away from TLS"));
@@ -243,4 +243,25 @@ async fn beginning(mut response: Response, limit: &Limit) -> Vec<u8> {
         }
     }
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redirect(from: &str, location: &[u8]) -> Result<String, FetchCause> {
+        target(&Url::parse(from).unwrap(), HeaderValue::from_bytes(location).ok().as_ref()).map(Into::into)
+    }
+
+    #[test]
+    fn a_redirect_may_be_relative_and_may_gain_tls_but_not_lose_it() {
+        let from = "https://relay.example.com/xrpc/a?did=did:plc:x";
+        assert_eq!(redirect(from, b"https://pds.example.com/xrpc/a").unwrap(), "https://pds.example.com/xrpc/a");
+        assert_eq!(redirect(from, b"/other?x").unwrap(), "https://relay.example.com/other?x");
+        assert_eq!(redirect("http://127.0.0.1:1/a", b"https://pds.example.com/a").unwrap(), "https://pds.example.com/a");
+        for away in [&b"http://pds.example.com/xrpc/a"[..], b"ftp://pds.example.com/", b"file:///etc/passwd", b"https://[::/", b"\xff"] {
+            assert!(matches!(redirect(from, away), Err(FetchCause::Redirect { .. })), "{away:?}");
+        }
+        assert!(matches!(target(&Url::parse(from).unwrap(), None), Err(FetchCause::Redirect { .. })));
+    }
 }
