@@ -2,18 +2,12 @@ use tokio::time::{Duration, Instant};
 
 use super::limits::Limits;
 use super::meter::{Meter, Taken};
-use super::{PaceOptions, Rate, Wait, WaitReason};
+use super::{Backoff, PaceOptions, Rate, Wait, WaitReason};
 
 /// No host is left alone for longer, whatever it demands.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
-/// What is added to a host that says "at once", growing while it goes on refusing.
-const LEAST_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// A 429 that names no end comes from an outer limiter; this is its window where no policy named one.
-const OUTER_WINDOW: Duration = Duration::from_secs(300);
-/// Pauses after refusals that say nothing useful.
-const REFUSED_PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
-/// Pauses of a host that cannot be reached, or that only fails.
-const TROUBLE_PAUSE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+/// The least pause of a host that says "at once", growing while it goes on refusing.
+const LEAST_PAUSE: Backoff = Backoff { first: Duration::from_secs(1), last: Duration::from_secs(60) };
 /// So many server errors or stalls in a row make a host one that only fails.
 const TROUBLES: u32 = 5;
 /// No refusal slows a host down below this share of its rate.
@@ -138,8 +132,8 @@ impl Budget {
                 self.raise(now, options);
             }
             Outcome::Refused { status, limits } => self.refuse(*status, limits, admitted, now, stretch, options),
-            Outcome::Troubled => self.trouble(1, admitted, now, stretch),
-            Outcome::Unreachable => self.trouble(TROUBLES, admitted, now, stretch),
+            Outcome::Troubled => self.trouble(1, admitted, now, stretch, options),
+            Outcome::Unreachable => self.trouble(TROUBLES, admitted, now, stretch, options),
         }
     }
 
@@ -182,14 +176,14 @@ impl Budget {
             self.changed = now;
         }
         let pause = match limits.retry_after.or(limits.reset.filter(|reset| !reset.is_zero())) {
-            Some(named) => named.max(backoff(LEAST_PAUSE, self.refusals, 1.0)),
-            None if status == 429 && limits.reset.is_none() => self.window.unwrap_or(OUTER_WINDOW),
-            None => backoff(REFUSED_PAUSE, self.refusals, stretch),
+            Some(named) => named.max(LEAST_PAUSE.pause(self.refusals, 1.0)),
+            None if status == 429 && limits.reset.is_none() => self.window.unwrap_or(options.outer_window),
+            None => options.refused.pause(self.refusals, stretch),
         };
         self.pause_until(WaitReason::Refused, now + pause.min(MAX_PAUSE));
     }
 
-    fn trouble(&mut self, weight: u32, admitted: Instant, now: Instant, stretch: f64) {
+    fn trouble(&mut self, weight: u32, admitted: Instant, now: Instant, stretch: f64, options: &PaceOptions) {
         // What was in flight when the host fell silent tells nothing new.
         if self.ailing && admitted <= self.troubled {
             return;
@@ -198,7 +192,10 @@ impl Budget {
         self.troubled = now;
         if self.troubles >= TROUBLES {
             self.ailing = true;
-            self.pause_until(WaitReason::Unreachable, now + backoff(TROUBLE_PAUSE, self.troubles - TROUBLES + 1, stretch));
+            self.pause_until(
+                WaitReason::Unreachable,
+                now + options.unreachable.pause(self.troubles - TROUBLES + 1, stretch).min(MAX_PAUSE),
+            );
         }
     }
 
@@ -248,11 +245,4 @@ impl Budget {
 /// What a host's headers demand, but no slower than one request per longest pause.
 fn at_least_hourly(per_second: f64) -> Rate {
     Rate::clamped(per_second.max(1.0 / MAX_PAUSE.as_secs_f64()))
-}
-
-/// `first × 2^(times − 1)`, at most `last`, drawn out by `stretch`.
-fn backoff((first, last): (Duration, Duration), times: u32, stretch: f64) -> Duration {
-    // Sixteen doublings pass every cap here; the shift cannot overflow.
-    let doubled = first.saturating_mul(1 << times.saturating_sub(1).min(16));
-    doubled.min(last).mul_f64(stretch)
 }

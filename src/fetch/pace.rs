@@ -1,7 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -9,34 +8,10 @@ use reqwest::header::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
-use super::Rate;
 use super::budget::{Budget, Outcome};
 use super::limits::Limits;
 use super::meter::Meter;
-
-/// How fast hosts are asked.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PaceOptions {
-    /// Requests per second to one host. It is asked more slowly when it says so, never faster. Default 8.
-    pub host_rate: Rate,
-    /// Requests in flight to one host, their bodies included. Default 2.
-    pub host_in_flight: NonZeroU32,
-    /// Requests per second to all hosts together. Default 100.
-    pub global_rate: Rate,
-    /// How many hosts are remembered; beyond, those are forgotten of which nothing was learnt, then the unreachable ones. Default 10,000.
-    pub remembered_hosts: NonZeroUsize,
-}
-
-impl Default for PaceOptions {
-    fn default() -> Self {
-        Self {
-            host_rate: Rate::clamped(8.0),
-            host_in_flight: NonZeroU32::MIN.saturating_add(1),
-            global_rate: Rate::clamped(100.0),
-            remembered_hosts: NonZeroUsize::MIN.saturating_add(9_999),
-        }
-    }
-}
+use super::{PaceOptions, Rate};
 
 /// The rate budget of every host, and of all together.
 ///

@@ -81,6 +81,13 @@ impl<R: Resolver> CachedResolver<R> {
         &self.resolver
     }
 
+    /// How many DIDs are remembered now.
+    pub async fn remembered(&self) -> u64 {
+        // The count is only true once the evictions that are due have been made.
+        self.slots.run_pending_tasks().await;
+        self.slots.entry_count()
+    }
+
     async fn answer(&self, did: &Did) -> Resolved {
         let slot = self.slot(did).await;
         let mut answer = slot.answer.lock().await;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::{ResolveCause, ResolveError, Resolved, Resolver, document, web};
-use crate::fetch::{ClientError, Host, HttpOptions, Pace, PaceOptions, Permit, Rate, Transport, client, user_agent};
+use crate::fetch::{Backoff, ClientError, Host, HttpOptions, Pace, PaceOptions, Permit, Rate, Transport, client, user_agent};
 use crate::syntax::Did;
 
 /// The most that is read of a DID document, in bytes.
@@ -25,7 +25,8 @@ pub struct ResolverOptions {
     pub connect_timeout: Duration,
     /// How long a look-up may take in all. Default 10 s.
     pub total_timeout: Duration,
-    /// How fast the directory, and every host of a did:web, is asked. Default 20 requests a second and 8 in flight each, 50 a second in all.
+    /// How fast the directory, and every host of a did:web, is asked. Default 20 requests a second and 8 in flight each, 50 a second in all;
+    /// unreachable, each is probed after 2 to 30 s.
     pub pace: PaceOptions,
     /// Allows did:web on this machine and with ports, and `http` as the scheme of a PDS. Default off.
     pub development: bool,
@@ -37,6 +38,8 @@ impl Default for ResolverOptions {
             host_rate: Rate::clamped(20.0),
             host_in_flight: std::num::NonZeroU32::MIN.saturating_add(7),
             global_rate: Rate::clamped(50.0),
+            // Everything waits for the directory, so its return is noticed soon.
+            unreachable: Backoff { first: Duration::from_secs(2), last: Duration::from_secs(30) },
             ..PaceOptions::default()
         };
         Self {
