@@ -1,0 +1,176 @@
+//! What is remembered of them.
+use super::*;
+
+/// Answers what it is told, counts how often, and can be held up.
+#[derive(Debug)]
+struct Counting {
+    asked: AtomicU32,
+    open: Semaphore,
+    cause: std::sync::Mutex<Option<ResolveCause>>,
+}
+
+impl Counting {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { asked: AtomicU32::new(0), open: Semaphore::new(1_000_000), cause: std::sync::Mutex::default() })
+    }
+
+    fn fail_with(&self, cause: Option<ResolveCause>) {
+        *self.cause.lock().expect("no panics") = cause;
+    }
+
+    fn asked(&self) -> u32 {
+        self.asked.load(SeqCst)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Shared(Arc<Counting>);
+
+impl Resolver for Shared {
+    fn resolve<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, Resolved> {
+        Box::pin(async move {
+            self.0.asked.fetch_add(1, SeqCst);
+            let cause = self.0.cause.lock().expect("no panics").clone();
+            self.0.open.acquire().await.expect("never closed").forget();
+            match cause {
+                Some(cause) => Err(ResolveError { did: did.clone(), server: "counting".into(), cause }),
+                None => Ok(Arc::new(identity(did.as_str()))),
+            }
+        })
+    }
+}
+
+fn cached(options: CacheOptions) -> (Arc<Counting>, CachedResolver<Shared>) {
+    let counting = Counting::new();
+    (counting.clone(), CachedResolver::new(Shared(counting), options))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_is_remembered_for_a_day_and_errors_for_minutes() {
+    let not_found = Some(ResolveCause::NotFound);
+    let trouble = Some(ResolveCause::Status { status: 500 });
+    for (cause, lasting) in [(None, 24 * 60 * 60), (not_found, 120), (Some(ResolveCause::Tombstoned), 120), (trouble, 10)] {
+        let (counting, cache) = cached(CacheOptions::default());
+        counting.fail_with(cause.clone());
+        for _ in 0..3 {
+            let resolved = cache.resolve(&did(PLC)).await;
+            assert_eq!(resolved.err().map(|error| error.cause), cause);
+        }
+        advance(Duration::from_secs(lasting - 1)).await;
+        let _ = cache.resolve(&did(PLC)).await;
+        assert_eq!(counting.asked(), 1, "{cause:?} still counts");
+        advance(Duration::from_secs(1)).await;
+        let _ = cache.resolve(&did(PLC)).await;
+        assert_eq!(counting.asked(), 2, "{cause:?} has expired");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_is_found_again_after_two_minutes_of_trouble() {
+    let (counting, cache) = cached(CacheOptions::default());
+    counting.fail_with(Some(ResolveCause::Status { status: 500 }));
+    let mut asks = 0;
+    for second in 0..121 {
+        if second == 120 {
+            counting.fail_with(None);
+        }
+        asks += u32::from(cache.resolve(&did(PLC)).await.is_err());
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!((asks, counting.asked()), (120, 13), "one look-up in ten seconds, and the last one finds it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn look_ups_that_come_at_once_are_made_once() {
+    let (counting, cache) = cached(CacheOptions::default());
+    counting.open.forget_permits(1_000_000);
+    let (account, other) = (did(PLC), did("did:web:b.example.com"));
+    let all = async { join_all((0..50).map(|_| cache.resolve(&account))).await };
+    let open = async {
+        tokio::task::yield_now().await;
+        assert_eq!(counting.asked(), 1);
+        counting.open.add_permits(10);
+    };
+    let (answers, ()) = tokio::join!(all, open);
+    assert!(answers.iter().all(|answer| answer.is_ok()));
+    assert_eq!(counting.asked(), 1);
+    cache.resolve(&other).await.expect("another account");
+    assert_eq!(counting.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_up_that_is_dropped_midway_leaves_the_next_one_to_ask() {
+    let (counting, cache) = cached(CacheOptions::default());
+    counting.open.forget_permits(1_000_000);
+    tokio::time::timeout(Duration::from_secs(1), cache.resolve(&did(PLC))).await.expect_err("held up");
+    counting.open.add_permits(10);
+    cache.resolve(&did(PLC)).await.expect("found");
+    assert_eq!(counting.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purged_account_is_looked_up_again() {
+    let (counting, cache) = cached(CacheOptions::default());
+    cache.resolve(&did(PLC)).await.expect("found");
+    advance(Duration::from_secs(60)).await;
+    cache.purge(&did(PLC)).await;
+    assert_eq!(counting.asked(), 1, "a purge looks nothing up");
+    cache.resolve(&did(PLC)).await.expect("found");
+    cache.resolve(&did(PLC)).await.expect("found");
+    assert_eq!(counting.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_during_a_look_up_makes_its_answer_stale() {
+    let (counting, cache) = cached(CacheOptions::default());
+    counting.open.forget_permits(1_000_000);
+    let account = did(PLC);
+    let purge = async {
+        advance(Duration::from_secs(1)).await;
+        cache.purge(&account).await;
+        counting.open.add_permits(10);
+    };
+    let (first, ()) = tokio::join!(cache.resolve(&account), purge);
+    first.expect("found");
+    advance(CacheOptions::default().refresh).await;
+    cache.resolve(&account).await.expect("found");
+    assert_eq!(counting.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_refreshes_is_not_a_flood_of_look_ups_and_none_is_forgotten() {
+    let (counting, cache) = cached(CacheOptions::default());
+    for _ in 0..1000 {
+        cache.refresh(&did(PLC)).await.expect("found");
+        advance(Duration::from_millis(100)).await;
+    }
+    assert_eq!(counting.asked(), 10, "100 s, one look-up in 10 s");
+    advance(Duration::from_secs(10)).await;
+    cache.resolve(&did(PLC)).await.expect("found");
+    assert_eq!(counting.asked(), 11, "the last refresh came too soon after a look-up, so the next look-up is fresh");
+    cache.resolve(&did(PLC)).await.expect("found");
+    assert_eq!(counting.asked(), 11);
+}
+
+#[tokio::test]
+async fn the_number_of_remembered_accounts_is_bounded() {
+    let (counting, cache) = cached(CacheOptions { capacity: 100, ..CacheOptions::default() });
+    let accounts: Vec<Did> = (0..5000).map(|n| did(&format!("did:web:a{n}.example.com"))).collect();
+    for account in &accounts {
+        cache.resolve(account).await.expect("found");
+    }
+    assert!(cache.remembered().await <= 100);
+    let before = counting.asked();
+    for account in &accounts {
+        cache.resolve(account).await.expect("found");
+    }
+    assert!(counting.asked() - before >= 4800, "most had been forgotten");
+}
+
+#[tokio::test]
+async fn a_static_resolver_knows_what_it_was_given() {
+    let resolver: StaticResolver = [identity(PLC)].into_iter().collect();
+    assert_eq!(*resolver.resolve(&did(PLC)).await.expect("known"), identity(PLC));
+    let error = resolver.refresh(&did("did:web:b.example.com")).await.expect_err("unknown");
+    assert_eq!(error.cause, ResolveCause::NotFound);
+}
