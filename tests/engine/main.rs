@@ -1,0 +1,3 @@
+//! The engine against the simulated network: real bytes over real HTTP, the world's own state as the truth.
+mod rig;
+mod whole;
