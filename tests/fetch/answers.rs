@@ -168,3 +168,22 @@ async fn an_error_with_an_endless_body_is_not_read_to_its_end() {
     assert_eq!(error.disposition(), Disposition::Failed(FailureKind::HttpServer));
     assert!(error.to_string().len() < 300 && began.elapsed() < Duration::from_secs(10), "{error}");
 }
+
+#[tokio::test]
+async fn a_host_that_takes_no_connection_times_out_connecting() {
+    let full = tokio::net::TcpSocket::new_v4().expect("a socket");
+    full.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let listener = full.listen(1).expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    // Nobody accepts: once the queue is full, the system ignores whoever comes.
+    let mut queue = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)) {
+        queue.push(stream);
+        assert!(queue.len() < 100, "the queue is bounded");
+    }
+    let after = Duration::from_millis(200);
+    let (fetched, pace) = fetch_from(HttpOptions { connect_timeout: after, ..options() }, &format!("http://{address}")).await;
+    let error = fetched.map(|_| ()).expect_err("no connection");
+    assert_eq!(error.cause, FetchCause::Timeout { phase: Phase::Connect, after });
+    assert!(pace.hosts()[0].unreachable);
+}
