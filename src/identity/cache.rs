@@ -11,7 +11,7 @@ use crate::syntax::Did;
 /// For how long, and how much, a [`CachedResolver`] remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// How many DIDs are remembered at most. Default 100,000.
+    /// How many DIDs are remembered at most, each in 0.5 to 0.9 KB. Default 50,000.
     pub capacity: u64,
     /// How long a found identity counts. Default 24 h.
     pub found: Duration,
@@ -27,7 +27,7 @@ pub struct CacheOptions {
 impl Default for CacheOptions {
     fn default() -> Self {
         Self {
-            capacity: 100_000,
+            capacity: 50_000,
             found: Duration::from_secs(24 * 60 * 60),
             error: Duration::from_secs(2 * 60),
             transient: Duration::from_secs(10),

@@ -66,7 +66,7 @@ async fn all_hosts_together_never_exceed_the_global_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_keeps_its_turn_when_the_global_rate_is_what_stops_it() {
-    let pace = Pace::new(options(1.0, 2, 1.0));
+    let pace = Pace::new(options(0.5, 2, 1.0));
     drop(pace.try_admit("a.test").expect("the first"));
     let wait = pace.try_admit("b.test").expect_err("the global rate is spent");
     assert_eq!((wait.reason, wait.until), (WaitReason::Global, Some(Instant::now() + secs(1.0))));
