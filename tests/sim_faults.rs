@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use atproto_backfill::repo::CheckoutError;
 use atproto_backfill::sim::{
-    AccountStatus, Ending, Endpoint, Fault, HostOptions, Missing, Network, NetworkOptions, Position, RandomWrites, RetryHint, Rule, World,
+    AccountStatus, Ending, Endpoint, Fault, Gate, HostOptions, Missing, Network, NetworkOptions, Position, RandomWrites, RetryHint, Rule,
+    World,
 };
 use atproto_backfill::syntax::Did;
 use axum::response::IntoResponse;
@@ -123,6 +124,9 @@ async fn bodies_that_are_no_repo_are_sent_with_status_200() {
     let empty = strike(Fault::EmptyBody).await;
     assert!(empty.body().await.is_empty());
     empty.is_over().await;
+    let damaged = strike(Fault::OtherBody(vec![0x3a, 0xa2].into())).await;
+    assert_eq!(damaged.body().await, [0x3a, 0xa2]);
+    damaged.is_over().await;
     let header_only = strike(Fault::HeaderOnlyCar).await;
     assert_eq!(header_only.body().await, header_only.whole[..59]);
     header_only.is_over().await;
@@ -179,6 +183,24 @@ async fn answers_and_bodies_are_late_but_come() {
         assert!(took >= PAUSE || (name.starts_with("Trickle") && took >= PAUSE / 3), "{name} took {took:?}");
         struck.is_over().await;
     }
+}
+
+#[tokio::test]
+async fn a_body_is_held_until_the_test_lets_it_go() {
+    let gate = Gate::new();
+    let struck = strike(Fault::Hold(Position::Block(5), gate.clone())).await;
+    let mut response = struck.send().await.expect("headers come");
+    gate.reached(1).await;
+    let before = truth(&struck.world, &struck.did);
+    RandomWrites::new(2).write_to(&struck.world, &struck.did).expect("exists");
+    assert_eq!(struck.network.host(0).in_flight(), 1);
+    gate.open();
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.expect("the body goes on") {
+        body.extend_from_slice(&chunk);
+    }
+    assert_eq!(struck.read(&body).expect("a sound CAR"), before, "the export is of the moment when it began");
+    struck.is_over().await;
 }
 
 #[tokio::test]
@@ -277,6 +299,17 @@ async fn documents_are_missing_tombstoned_late_or_lack_something() {
     let (_, document) = ask(Fault::DocumentWithoutPds).await;
     assert_eq!((document["verificationMethod"].as_array().map(Vec::len), document["service"].as_array().map(Vec::len)), (Some(1), Some(0)));
     assert_eq!(ask(Fault::OtherDocument(other.clone())).await.1["id"], other.as_str());
+
+    let world = world(44, 1, 1, 1);
+    let network = network(&world).await;
+    let url = format!("{}/{}", network.plc_url(), world.dids()[0]);
+    let at_directory = |fault| network.faults().inject(Rule::new(fault).endpoint(Endpoint::DidDocument).times(1));
+    at_directory(Fault::Status(500, "InternalServerError"));
+    at_directory(Fault::Late(Duration::from_secs(3_600)));
+    assert_eq!(client().get(&url).send().await.expect("it answers").status(), 500);
+    let hangs = client().get(&url).timeout(Duration::from_millis(200)).send().await.expect_err("it hangs");
+    assert!(hangs.is_timeout(), "{hangs:?}");
+    assert_eq!((client().get(&url).send().await.expect("it answers").status().as_u16(), network.faults().unfired().len()), (200, 0));
 }
 
 #[tokio::test]

@@ -75,6 +75,26 @@ async fn exports_are_of_one_moment_while_writes_go_on() {
 }
 
 #[tokio::test]
+async fn an_export_since_a_rev_holds_what_is_newer_or_everything() {
+    let world = world(32, 1, 1, 500);
+    let network = network(&world).await;
+    let did = &world.dids()[0];
+    let made_at = world.truth(did).expect("exists").rev;
+    let mut writes = RandomWrites::new(32);
+    let middle = (0..10).map(|_| writes.write_to(&world, did).expect("exists").rev).nth(4).expect("ten revs");
+    (0..5).for_each(|_| _ = writes.write_to(&world, did).expect("exists"));
+    let since = async |rev: &str| {
+        client().get(format!("{}&since={rev}", url(&network, did, GET_REPO))).send().await.unwrap().bytes().await.unwrap()
+    };
+    let now = world.truth(did).expect("exists").rev;
+    let (all, since_made, since_middle) = (world.export(did).expect("exists"), since(made_at.as_str()).await, since(middle.as_str()).await);
+    assert_eq!(since(now.as_str()).await.len(), 59, "nothing is newer: a header without blocks");
+    assert!(since_middle.len() < since_made.len() && since_made.len() < all.len());
+    assert!(all.starts_with(&since_made) && all.starts_with(&since_middle), "the newest blocks come first");
+    assert_eq!(since("2222222222222").await, all);
+}
+
+#[tokio::test]
 async fn pages_list_every_account_with_its_status_and_end_with_an_empty_one() {
     let world = world(24, 2, 21, 100);
     let network = network(&world).await;

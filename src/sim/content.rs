@@ -63,8 +63,8 @@ const WORDS: [&str; 24] = [
     "them", "雨が", "降る", "tonight", "we", "measure", "every", "byte", "🌧️",
 ];
 
-/// Appends the DAG-CBOR of one record of `kind`, made at `micros` since the Unix epoch, in an account of the world `seed`.
-pub(super) fn write(out: &mut Vec<u8>, kind: Kind, collection: &str, seed: u64, micros: u64, rng: &mut ChaCha8Rng) {
+/// Appends the DAG-CBOR of one record of `kind`, made at `micros` since the Unix epoch.
+pub(super) fn write(out: &mut Vec<u8>, kind: Kind, collection: &str, micros: u64, rng: &mut ChaCha8Rng) {
     match kind {
         Kind::Like | Kind::Repost => {
             emit::head(out, Major::Map, 3);
@@ -73,13 +73,13 @@ pub(super) fn write(out: &mut Vec<u8>, kind: Kind, collection: &str, seed: u64, 
             emit::head(out, Major::Map, 2);
             member(out, "cid", &Link::from_digest(rng.random()).to_string());
             let post = Rev::from_parts(micros - rng.random_range(0..1_000_000_000), rng.random_range(0..1024));
-            member(out, "uri", &format!("at://{}/app.bsky.feed.post/{post}", names::plc(seed, rng.random_range(0..1 << 20))));
+            member(out, "uri", &format!("at://{}/app.bsky.feed.post/{post}", names::any_plc(rng)));
             member(out, "createdAt", &time(micros));
         }
         Kind::Follow => {
             emit::head(out, Major::Map, 3);
             member(out, "$type", collection);
-            member(out, "subject", names::plc(seed, rng.random_range(0..1 << 20)).as_str());
+            member(out, "subject", &names::any_plc(rng));
             member(out, "createdAt", &time(micros));
         }
         Kind::Post => post(out, collection, micros, rng),

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 
@@ -31,12 +31,12 @@ impl Export {
             out.extend_from_slice(&framed.1);
         }
         let mut records = leaves.values();
-        let mut seen = HashMap::new();
+        let mut seen = HashSet::new();
         tree.visit(|visit| match visit {
             Visit::Node(link, block) => car_block(&mut out, &link, block),
             Visit::Record(_, link) => {
                 // The leaves are in key order, which is the order of the visit.
-                if let (Some(leaf), None) = (records.next(), seen.insert(link, ())) {
+                if let (Some(leaf), true) = (records.next(), seen.insert(link)) {
                     car_block(&mut out, &link, &leaf.record());
                 }
             }

@@ -58,7 +58,7 @@ impl Past<'_> {
                 Rev::from_parts(micros, rng.random_range(0..1024)).to_string()
             };
             let at = records.raw.len();
-            content::write(&mut records.raw, kind, collection, self.world, micros, &mut rng);
+            content::write(&mut records.raw, kind, collection, micros, &mut rng);
             records.add(format!("{collection}/{key}"), at, record as u32);
         }
         records.into_repo(self, start, rev)

@@ -15,6 +15,15 @@ pub(super) fn plc(world: u64, index: u64) -> Did {
     Did::new(&format!("did:plc:{id}")).expect("base 32 is within the syntax")
 }
 
+/// A `did:plc` as the directory makes them, of nobody.
+pub(super) fn any_plc(rng: &mut impl Rng) -> String {
+    let random: [u8; 24] = rng.random();
+    let mut did = String::with_capacity(32);
+    did.push_str("did:plc:");
+    did.extend(random.iter().map(|byte| char::from(BASE32[usize::from(byte & 31)])));
+    did
+}
+
 /// The handle of the repo of this number.
 pub(super) fn handle(index: u64) -> String {
     format!("account{index}.sim.test")

@@ -97,7 +97,7 @@ impl RandomWrites {
 
     fn record(&mut self, world: &World, collection: &str) -> Bytes {
         let mut record = Vec::with_capacity(256);
-        content::write(&mut record, Kind::of(collection), collection, world.seed(), world.clock().micros(), &mut self.rng);
+        content::write(&mut record, Kind::of(collection), collection, world.clock().micros(), &mut self.rng);
         record.into()
     }
 

@@ -3,6 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
+use bytes::Bytes;
+
+use super::Gate;
 
 use crate::sim::AccountStatus;
 use crate::sim::net::{Endpoint, Request};
@@ -27,6 +30,8 @@ pub enum Fault {
     Late(Duration),
     /// The body stops at a position for this long, then goes on.
     Stall(Position, Duration),
+    /// The body stops at a position until the gate opens.
+    Hold(Position, Gate),
     /// The body is sent in pieces of this many bytes, with this pause between: alive, but slow.
     Trickle(usize, Duration),
     /// The body ends at a position.
@@ -41,6 +46,8 @@ pub enum Fault {
     RedirectToHost(usize),
     /// A redirect to this URL.
     RedirectTo(String),
+    /// 200 with these bytes in place of the CAR: a damaged one, for example.
+    OtherBody(Bytes),
     /// A CAR of header only, as the reference implementation answers when nothing is newer than `since`.
     HeaderOnlyCar,
     /// The CAR of another account.
@@ -85,6 +92,7 @@ impl Fault {
             | Fault::EmptyBody
             | Fault::Late(_)
             | Fault::Stall(..)
+            | Fault::Hold(..)
             | Fault::Trickle(..)
             | Fault::Cut(..)
             | Fault::Reset
@@ -92,6 +100,7 @@ impl Fault {
             | Fault::TrailingBytes(_)
             | Fault::RedirectToHost(_)
             | Fault::RedirectTo(_)
+            | Fault::OtherBody(_)
             | Fault::HeaderOnlyCar
             | Fault::OtherRepo(_)
             | Fault::StaleReplica
@@ -115,6 +124,7 @@ impl fmt::Debug for Fault {
             Fault::EmptyBody => f.write_str("EmptyBody"),
             Fault::Late(by) => write!(f, "Late({by:?})"),
             Fault::Stall(at, by) => write!(f, "Stall({at:?}, {by:?})"),
+            Fault::Hold(at, _) => write!(f, "Hold({at:?})"),
             Fault::Trickle(bytes, pause) => write!(f, "Trickle({bytes}, {pause:?})"),
             Fault::Cut(at, ending) => write!(f, "Cut({at:?}, {ending:?})"),
             Fault::Reset => f.write_str("Reset"),
@@ -122,6 +132,7 @@ impl fmt::Debug for Fault {
             Fault::TrailingBytes(bytes) => write!(f, "TrailingBytes({} bytes)", bytes.len()),
             Fault::RedirectToHost(host) => write!(f, "RedirectToHost({host})"),
             Fault::RedirectTo(url) => write!(f, "RedirectTo({url})"),
+            Fault::OtherBody(bytes) => write!(f, "OtherBody({} bytes)", bytes.len()),
             Fault::HeaderOnlyCar => f.write_str("HeaderOnlyCar"),
             Fault::OtherRepo(did) => write!(f, "OtherRepo({did})"),
             Fault::StaleReplica => f.write_str("StaleReplica"),

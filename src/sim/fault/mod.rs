@@ -1,6 +1,8 @@
 //! What can go wrong on a simulated network, where and how often, and the count of how often it did.
+mod gate;
 mod kind;
 mod rule;
 
+pub use gate::Gate;
 pub use kind::{Ending, Fault, Missing, Position, RetryHint};
 pub use rule::{Faults, Rule, RuleId};

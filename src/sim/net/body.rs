@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::counters::InFlight;
 use super::door::Fuse;
 use crate::sim::account::Account;
+use crate::sim::fault::Gate;
 use crate::sim::frame;
 
 /// Bytes that are handed to the connection at once.
@@ -27,6 +28,8 @@ pub(in crate::sim) enum Step {
     SendLive(Bytes, Arc<Account>),
     /// Nothing for a while.
     Wait(Duration),
+    /// Nothing until the gate opens.
+    Hold(Gate),
     /// The end, without saying so: the connection closes.
     Close,
     /// The end: the connection is reset.
@@ -66,12 +69,16 @@ impl Sender {
                 Step::Send(bytes) => bytes,
                 Step::SendLive(frames, account) => held(&frames, &account),
                 Step::Wait(pause) => {
-                    self.wait(pause).await?;
+                    self.until(tokio::time::sleep(pause)).await?;
+                    continue;
+                }
+                Step::Hold(gate) => {
+                    self.until(gate.pass()).await?;
                     continue;
                 }
                 Step::Close | Step::Reset => {
                     // Lets the connection send what it was given before.
-                    self.wait(Duration::from_millis(1)).await?;
+                    self.until(tokio::time::sleep(Duration::from_millis(1))).await?;
                     if matches!(step, Step::Reset) {
                         self.fuse.blow();
                     }
@@ -92,9 +99,9 @@ impl Sender {
         }
     }
 
-    async fn wait(&mut self, pause: Duration) -> io::Result<()> {
+    async fn until(&mut self, event: impl Future<Output = ()>) -> io::Result<()> {
         tokio::select! {
-            () = tokio::time::sleep(pause) => Ok(()),
+            () = event => Ok(()),
             _ = self.ended.wait_for(|ended| *ended) => Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }

@@ -11,6 +11,7 @@ use crate::sim::frame;
 pub(super) fn distort(body: Vec<Step>, fault: &Fault) -> Vec<Step> {
     match fault {
         Fault::Stall(at, pause) => split(body, *at, |rest| std::iter::once(Step::Wait(*pause)).chain(rest).collect()),
+        Fault::Hold(at, gate) => split(body, *at, |rest| std::iter::once(Step::Hold(gate.clone())).chain(rest).collect()),
         Fault::Cut(at, ending) => split(body, *at, |_| match ending {
             Ending::Clean => Vec::new(),
             Ending::Close => vec![Step::Close],
@@ -26,7 +27,7 @@ pub(super) fn distort(body: Vec<Step>, fault: &Fault) -> Vec<Step> {
 fn bytes(step: &Step) -> Option<&Bytes> {
     match step {
         Step::Send(bytes) | Step::SendLive(bytes, _) => Some(bytes),
-        Step::Wait(_) | Step::Close | Step::Reset => None,
+        Step::Wait(_) | Step::Hold(_) | Step::Close | Step::Reset => None,
     }
 }
 

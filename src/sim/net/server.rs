@@ -179,6 +179,7 @@ fn replaced(fault: &Fault, request: &Request, host_urls: &[String]) -> Option<An
         Fault::Status(code, name) => Answer::error(*code, name, "simulated"),
         Fault::StatusPage(code) => Answer::page(*code),
         Fault::Html => Answer::page(200),
+        Fault::OtherBody(bytes) => Answer::car(vec![super::body::Step::Send(bytes.clone())]),
         Fault::EmptyBody => Answer::car(Vec::new()),
         Fault::RedirectToHost(host) => Answer::redirect(&format!("{}{}", host_urls.get(*host)?, request.path_and_query)),
         Fault::RedirectTo(url) => Answer::redirect(url),
