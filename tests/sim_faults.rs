@@ -14,7 +14,6 @@ use atproto_backfill::sim::{
 use atproto_backfill::syntax::Did;
 use axum::response::IntoResponse;
 use reqwest::Response;
-use serde_json::Value;
 use sim_support::{GET_REPO, check_out, client, fetch, json, network, truth, url, world};
 
 /// A network whose only account is struck by one fault, on the first request to the fault's endpoint.

@@ -18,7 +18,8 @@ async fn a_world_at_rest_is_copied_whole() {
 async fn a_world_that_is_written_to_meanwhile_is_copied_whole_and_followed() {
     let rig = Rig::new(World::builder().seed(12).hosts(3).repos(40).sizes(Sizes::Total(20_000))).await;
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
-    let (writer, mut op_sets) = Writer::start(&rig.world, WriterOptions { per_second: 2000.0, limit: 4000, seed: 12, ..WriterOptions::default() });
+    let (writer, mut op_sets) =
+        Writer::start(&rig.world, WriterOptions { per_second: 2000.0, limit: 4000, seed: 12, ..WriterOptions::default() });
     rig.backfiller.start().await.unwrap();
     while let Some(op_set) = op_sets.recv().await {
         rig.backfiller.buffer(&op_set).await.unwrap();

@@ -12,29 +12,29 @@ use atproto_backfill::sim::{Network, NetworkOptions, Sizes, World};
 use atproto_backfill::syntax::{Did, RecordPath, Rev};
 use bytes::Bytes;
 
-pub const GET_REPO: &str = "com.atproto.sync.getRepo";
+pub(crate) const GET_REPO: &str = "com.atproto.sync.getRepo";
 
-pub fn world(seed: u64, hosts: usize, repos: usize, records: u64) -> Arc<World> {
+pub(crate) fn world(seed: u64, hosts: usize, repos: usize, records: u64) -> Arc<World> {
     let world = World::builder().seed(seed).hosts(hosts).repos(repos).sizes(Sizes::Total(records)).build().expect("no ports are needed");
     println!("{world:?}");
     world
 }
 
-pub async fn network(world: &Arc<World>) -> Network {
+pub(crate) async fn network(world: &Arc<World>) -> Network {
     Network::start(world, NetworkOptions::default()).await.expect("ports are to be had")
 }
 
 /// A client that follows no redirects and unpacks nothing that it did not ask for.
-pub fn client() -> reqwest::Client {
+pub(crate) fn client() -> reqwest::Client {
     builder().gzip(false).build().expect("a client")
 }
 
-pub fn builder() -> reqwest::ClientBuilder {
+pub(crate) fn builder() -> reqwest::ClientBuilder {
     reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(Duration::from_secs(20))
 }
 
 /// The URL of an endpoint about an account, at the host that has it.
-pub fn url(network: &Network, did: &Did, endpoint: &str) -> String {
+pub(crate) fn url(network: &Network, did: &Did, endpoint: &str) -> String {
     let host = network.world().host_of(did).expect("the account exists");
     let about = if endpoint.starts_with("com.atproto.repo.") { "repo" } else { "did" };
     let escaped = did.as_str().replace('%', "%25");
@@ -42,10 +42,10 @@ pub fn url(network: &Network, did: &Did, endpoint: &str) -> String {
 }
 
 /// What the library reads out of a CAR: rev, root, records.
-pub type Read = (Rev, Link, BTreeMap<RecordPath, (Link, Bytes)>);
+pub(crate) type Read = (Rev, Link, BTreeMap<RecordPath, (Link, Bytes)>);
 
 /// Reads a CAR as the library does for a checkout: every rule, signature included.
-pub fn check_out(car: &[u8], did: &Did, key: &PublicKey) -> Result<Read, CheckoutError> {
+pub(crate) fn check_out(car: &[u8], did: &Did, key: &PublicKey) -> Result<Read, CheckoutError> {
     let mut spool = Spool::new(SpoolOptions::default(), &SpoolBudget::new(256 << 20));
     spool.push(car)?;
     let checkout = Arc::new(spool.finish()?);
@@ -63,13 +63,13 @@ pub fn check_out(car: &[u8], did: &Did, key: &PublicKey) -> Result<Read, Checkou
     Ok((checkout.commit().rev(), checkout.commit().data(), records))
 }
 
-pub fn truth(world: &World, did: &Did) -> Read {
+pub(crate) fn truth(world: &World, did: &Did) -> Read {
     let truth = world.truth(did).expect("the account exists");
     (truth.rev, truth.data, truth.records)
 }
 
 /// What a host serves as the repo, read by the library.
-pub async fn fetch(network: &Network, did: &Did, client: &reqwest::Client) -> Result<Read, CheckoutError> {
+pub(crate) async fn fetch(network: &Network, did: &Did, client: &reqwest::Client) -> Result<Read, CheckoutError> {
     let response = client.get(url(network, did, GET_REPO)).send().await.expect("the host answers");
     assert_eq!(response.status(), 200);
     let car = response.bytes().await.expect("the body is whole");
@@ -77,11 +77,11 @@ pub async fn fetch(network: &Network, did: &Did, client: &reqwest::Client) -> Re
 }
 
 /// The body of an answer as JSON.
-pub async fn json(response: reqwest::Response) -> serde_json::Value {
+pub(crate) async fn json(response: reqwest::Response) -> serde_json::Value {
     serde_json::from_slice(&response.bytes().await.expect("the body is whole")).expect("JSON")
 }
 
 /// What is at a URL, as JSON.
-pub async fn get_json(url: String) -> serde_json::Value {
+pub(crate) async fn get_json(url: String) -> serde_json::Value {
     json(client().get(url).send().await.expect("it answers")).await
 }
