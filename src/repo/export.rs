@@ -54,7 +54,7 @@ pub fn car_block(out: &mut Vec<u8>, link: &Link, block: &[u8]) {
 }
 
 /// An unsigned LEB128.
-fn varint(out: &mut Vec<u8>, mut number: usize) {
+pub(super) fn varint(out: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;

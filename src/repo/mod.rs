@@ -4,6 +4,8 @@ mod cbor;
 mod checkout;
 mod cid_text;
 mod commit;
+#[cfg(feature = "sim")]
+pub mod damage;
 pub(crate) mod emit;
 mod error;
 #[cfg(feature = "sim")]

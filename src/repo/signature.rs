@@ -1,6 +1,6 @@
 use std::fmt;
 
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, ParsedPublicKey};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ParsedPublicKey};
 use secp256k1::{Message, ecdsa};
 use sha2::{Digest, Sha256};
 
@@ -15,7 +15,7 @@ pub enum Curve {
 
 impl Curve {
     /// Half the order of the group, rounded down: the highest `s` of a low-S signature.
-    const fn half_order(self) -> &'static [u8; 32] {
+    pub(super) const fn half_order(self) -> &'static [u8; 32] {
         match self {
             Self::K256 => {
                 b"\x7f\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x5d\x57\x6e\x73\x57\xa4\x50\x1d\xdf\xe9\x2f\x46\x68\x1b\x20\xa0"
@@ -143,7 +143,7 @@ impl PublicKey {
         };
         let point = match curve {
             Curve::K256 => secp256k1::PublicKey::from_slice(sec1).map(Point::K256).map_err(|_| refuse)?,
-            Curve::P256 => ParsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, sec1).map(Point::P256).map_err(|_| refuse)?,
+            Curve::P256 => ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, sec1).map(Point::P256).map_err(|_| refuse)?,
         };
         Ok(Self { compressed, point })
     }
@@ -186,11 +186,7 @@ impl PublicKey {
                 let signature = ecdsa::Signature::from_compact(signature).map_err(|_| SignatureError::Mismatch)?;
                 ecdsa::verify(&signature, digest, key).map_err(|_| SignatureError::Mismatch)
             }
-            Point::P256(key) => {
-                let mut der = [0; MAX_DER];
-                let der = encode_der(signature, &mut der);
-                key.verify_sig(message, der).map_err(|_| SignatureError::Mismatch)
-            }
+            Point::P256(key) => key.verify_sig(message, signature).map_err(|_| SignatureError::Mismatch),
         }
     }
 }
@@ -228,25 +224,4 @@ fn compress(tag: u8, x: &[u8]) -> [u8; 33] {
     let mut compressed = [tag; 33];
     compressed[1..].copy_from_slice(x);
     compressed
-}
-
-const MAX_DER: usize = 2 + 2 * (2 + 33);
-
-/// The signature as the ASN.1 that the P-256 library verifies. Written here, as its own conversion goes through big-number objects on the heap.
-fn encode_der<'b>(signature: &[u8; 64], buffer: &'b mut [u8; MAX_DER]) -> &'b [u8] {
-    let mut end = 2;
-    for half in signature.chunks_exact(32) {
-        let digits = &half[half.iter().position(|&byte| byte != 0).unwrap_or(31)..];
-        // ASN.1 integers are signed: a leading one bit would make this one negative.
-        let pad = usize::from(digits[0] >> 7);
-        let len = digits.len() + pad;
-        buffer[end] = 0x02;
-        buffer[end + 1] = len as u8;
-        buffer[end + 2] = 0;
-        buffer[end + 2 + pad..end + 2 + len].copy_from_slice(digits);
-        end += 2 + len;
-    }
-    buffer[0] = 0x30;
-    buffer[1] = (end - 2) as u8;
-    &buffer[..end]
 }
