@@ -8,7 +8,7 @@ import { lexToJson } from '@atproto/lexicon'
 /**
  * Subscribes from the first event on and calls `onEvent` with each, in the order of the firehose.
  *
- * A `#commit` becomes `{event: 'commit', seq, did, rev, since, prevData, commit, ops, frame}`, an op
+ * A `#commit` becomes `{event: 'commit', seq, did, rev, since, prevData, data, commit, ops, frame}`, an op
  * `{action, path, cid, prev, value, bytes}` (`value` as JSON, `bytes` the record block in base64; both null for a
  * delete). Any other message becomes `{event, seq, did, frame}`. `frame` is the message as received, in base64.
  */
@@ -55,6 +55,7 @@ export class Firehose {
       rev: body.rev,
       since: body.since ?? null,
       prevData: body.prevData?.toString() ?? null,
+      data: cborToLexRecord(blocks.get(body.commit)).data.toString(),
       commit: body.commit.toString(),
       ops: body.ops.map((op) => describeOp(op, blocks)),
       frame,
