@@ -91,7 +91,7 @@ async function obey(table, line) {
 async function main() {
   let network
   const end = async (why) => {
-    process.stderr.write(`network.mjs: ending, ${why}\n`)
+    if (why) process.stderr.write(`network.mjs: ending, ${why}\n`)
     setTimeout(() => process.exit(1), CLOSE_TIMEOUT_MS).unref()
     await network?.close().catch(() => {})
     process.exit(0)
@@ -109,7 +109,7 @@ async function main() {
   for await (const line of input) await obey(table, line)
   await writer.stop()
   firehose.close()
-  await end('stdin closed')
+  await end()
 }
 
 await main()

@@ -18,13 +18,12 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 const REQUIRED: &str = "BACKFILL_REQUIRE_INTEROP";
 
 /// The reference PLC and PDS in a process of their own, which ends with this.
-pub struct Network {
+pub(crate) struct Network {
     /// The base URL of the PLC.
-    pub plc: String,
+    pub(crate) plc: String,
     /// The base URL of the PDS.
-    pub pds: String,
-    /// Whatever the firehose of the PDS says, in its order.
-    pub events: mpsc::Receiver<Value>,
+    pub(crate) pds: String,
+    events: Option<mpsc::Receiver<Value>>,
     answers: mpsc::Receiver<Value>,
     stdin: Option<ChildStdin>,
     child: Child,
@@ -36,7 +35,7 @@ fn folder() -> PathBuf {
 
 impl Network {
     /// Starts the servers. `None`, with a line on stderr, where they are not installed.
-    pub async fn start(test: &str) -> Option<Self> {
+    pub(crate) async fn start(test: &str) -> Option<Self> {
         if !folder().join("node_modules/.installed").exists() {
             assert!(std::env::var_os(REQUIRED).is_none(), "{test}: not installed, run tests/interop/setup");
             skipped(test, "the reference PDS is not installed (tests/interop/setup installs it)").await;
@@ -50,17 +49,17 @@ impl Network {
             .spawn()
             .expect("node starts");
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));
-        // Room for the events of a whole test: a full channel would hold up the answers behind it.
+        // Room for the events of a whole test: a full channel would hold up the answers behind it, and a test's time limit would end it.
         let (events_in, events) = mpsc::channel(1 << 16);
         let (answers_in, mut answers) = mpsc::channel(16);
         tokio::spawn(sort_lines(stdout, events_in, answers_in));
         let ready = timeout(STARTED_WITHIN, answers.recv()).await.expect("ready in time").expect("ready");
         let url = |name: &str| ready[name].as_str().expect("a URL").to_owned();
-        Some(Self { plc: url("plc"), pds: url("pds"), events, answers, stdin, child })
+        Some(Self { plc: url("plc"), pds: url("pds"), events: Some(events), answers, stdin, child })
     }
 
     /// Sends a command and waits for its answer.
-    pub async fn command(&mut self, command: Value) -> Value {
+    pub(crate) async fn command(&mut self, command: Value) -> Value {
         let stdin = self.stdin.as_mut().expect("not stopped");
         stdin.write_all(format!("{command}\n").as_bytes()).await.expect("the network listens");
         let answer = timeout(ANSWERED_WITHIN, self.answers.recv()).await.expect("an answer in time").expect("an answer");
@@ -68,22 +67,27 @@ impl Network {
         answer
     }
 
+    /// Whatever the firehose of the PDS says from its first event on, in its order. Ends with the network. To be taken once.
+    pub(crate) fn take_events(&mut self) -> mpsc::Receiver<Value> {
+        self.events.take().expect("taken once")
+    }
+
     /// Creates accounts; returns their DIDs.
-    pub async fn accounts(&mut self, names: &[&str]) -> Vec<String> {
+    pub(crate) async fn accounts(&mut self, names: &[&str]) -> Vec<String> {
         let answer = self.command(json!({"cmd": "accounts", "names": names})).await;
         let accounts = answer["accounts"].as_array().expect("accounts");
         accounts.iter().map(|account| account["did"].as_str().expect("a DID").to_owned()).collect()
     }
 
     /// Ends the servers and waits until they have ended.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.stdin.take());
         let status = timeout(ANSWERED_WITHIN, self.child.wait()).await.expect("ends in time").expect("ends");
         assert!(status.success(), "{status}");
     }
 }
 
-/// Parts answers from events. Ends with the process, or when nobody listens any more.
+/// Parts answers from events. Ends with the process.
 async fn sort_lines(stdout: ChildStdout, events: mpsc::Sender<Value>, answers: mpsc::Sender<Value>) {
     let mut lines = BufReader::new(stdout).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -92,9 +96,8 @@ async fn sort_lines(stdout: ChildStdout, events: mpsc::Sender<Value>, answers: m
             Some("ready" | "done" | "failed") => &answers,
             _ => &events,
         };
-        if to.send(value).await.is_err() {
-            return;
-        }
+        // Events that nobody has taken are let go; the answers still come.
+        let _ = to.send(value).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 /// Path → CID and JSON value of every record of one repo.
-pub type Records = BTreeMap<String, (String, Value)>;
+pub(crate) type Records = BTreeMap<String, (String, Value)>;
 
 async fn get(pds: &str, method: &str, query: &[(&str, &str)]) -> Value {
     let url = format!("{pds}/xrpc/{method}");
@@ -16,7 +16,7 @@ async fn get(pds: &str, method: &str, query: &[(&str, &str)]) -> Value {
 }
 
 /// Every record as `com.atproto.repo.listRecords` lists it.
-pub async fn list_records(pds: &str, did: &str) -> Records {
+pub(crate) async fn list_records(pds: &str, did: &str) -> Records {
     let mut records = Records::new();
     let description = get(pds, "com.atproto.repo.describeRepo", &[("repo", did)]).await;
     for collection in description["collections"].as_array().expect("collections") {
@@ -39,12 +39,4 @@ fn listed(did: &str, record: &Value) -> (String, (String, Value)) {
     let text = |name: &str| record[name].as_str().expect("text").to_owned();
     let path = text("uri").strip_prefix(&format!("at://{did}/")).expect("the repo's own").to_owned();
     (path, (text("cid"), record["value"].clone()))
-}
-
-/// The whole repo as `com.atproto.sync.getRepo` exports it.
-pub async fn export(pds: &str, did: &str) -> Vec<u8> {
-    let url = format!("{pds}/xrpc/com.atproto.sync.getRepo");
-    let response = reqwest::Client::new().get(url).query(&[("did", did)]).send().await.expect("the PDS answers");
-    assert!(response.status().is_success(), "{}", response.status());
-    response.bytes().await.expect("a body").to_vec()
 }
