@@ -203,7 +203,7 @@ async fn the_relay_sends_those_who_ask_for_a_repo_to_its_host() {
 async fn a_host_counts_what_it_sees_and_enforces_its_limit() {
     let world = world(28, 1, 2, 20);
     let rate = RateLimit { limit: 5, window: Duration::from_secs(60), enforced: true, announced: true };
-    let hosts = HostOptions { rate, ..Default::default() };
+    let hosts = HostOptions { rate: Some(rate), ..Default::default() };
     let network = Network::start(&world, NetworkOptions { hosts, ..Default::default() }).await.expect("ports are to be had");
     let did = &world.dids()[0];
     for request in 1..=7u64 {

@@ -12,6 +12,8 @@ use crate::sim::net::{Endpoint, Request};
 use crate::syntax::Did;
 
 /// One way in which an answer goes wrong.
+///
+/// A fault of what an export holds, or a document, changes nothing in an answer that has none; its count says that it struck all the same.
 #[derive(Clone)]
 pub enum Fault {
     /// 429, with or without word on when to come back.
@@ -50,7 +52,7 @@ pub enum Fault {
     OtherBody(Bytes),
     /// A CAR of header only, as the reference implementation answers when nothing is newer than `since`.
     HeaderOnlyCar,
-    /// The CAR of another account.
+    /// The CAR of another account (if there is no such: a header only).
     OtherRepo(Did),
     /// The repo as it was when last remembered ([`crate::sim::World::remember`]), or when the world was made: a replica that lags.
     StaleReplica,
@@ -110,6 +112,11 @@ impl Fault {
             | Fault::Account(_)
             | Fault::Custom(_) => Endpoint::GetRepo,
         }
+    }
+
+    /// Whether a compressed body is compressed all the same. What is no export is sent as it is.
+    pub(in crate::sim) fn keeps_encoding(&self) -> bool {
+        !matches!(self, Fault::Html | Fault::EmptyBody | Fault::OtherBody(_))
     }
 }
 
@@ -197,6 +204,6 @@ pub enum Missing {
     Root,
     /// A node other than the root (of a repo of one node: the root).
     Node,
-    /// The record of the first path.
+    /// The record of the first path (of a repo without records: the root).
     Record,
 }

@@ -78,7 +78,7 @@ impl Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RuleId(usize);
 
-/// The rules of a network. The first that matches a request strikes it, the others do not see it.
+/// The rules of a network. The first whose turn it is strikes a request; those behind it do not see that request, those before it do.
 #[derive(Debug, Default)]
 pub struct Faults {
     rules: Mutex<Vec<Active>>,

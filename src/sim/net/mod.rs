@@ -4,6 +4,7 @@ mod body;
 mod counters;
 mod distort;
 mod door;
+mod limit;
 mod network;
 mod options;
 mod pds;

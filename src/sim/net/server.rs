@@ -6,19 +6,19 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
-use super::answer::{self, Answer};
-use super::body::Sender;
+use super::answer::Answer;
+use super::body::{Sender, Step};
 use super::counters::{Counters, InFlight};
 use super::distort::distort;
 use super::door::Fuse;
+use super::limit::{Allowance, Window};
 use super::options::HostOptions;
 use super::pds::Pds;
 use super::request::{Endpoint, Request};
 use super::source::Source;
 use super::{plc, relay};
-use crate::sim::fault::{Fault, Faults, RetryHint};
+use crate::sim::fault::{Fault, Faults};
 use crate::sim::{World, lock};
 use crate::syntax::Did;
 
@@ -43,20 +43,6 @@ pub(super) struct Server {
     pub(super) window: Mutex<Window>,
 }
 
-/// How much of a limit is used.
-#[derive(Debug, Default)]
-pub(super) struct Window {
-    began: Option<Instant>,
-    used: u64,
-}
-
-/// What a limit has to say about one request.
-struct Allowance {
-    over: bool,
-    remaining: u64,
-    left: Duration,
-}
-
 impl Server {
     pub(super) fn into_router(self) -> Router {
         Router::new().fallback(respond).with_state(Arc::new(self))
@@ -69,19 +55,6 @@ impl Server {
             Role::Relay => Request::xrpc(None, parts),
             Role::Pds(index) => Request::xrpc(Some(*index), parts),
         }
-    }
-
-    fn allow(&self) -> Allowance {
-        let mut window = lock(&self.window);
-        let now = Instant::now();
-        let rate = self.options.rate;
-        let began = *window.began.filter(|began| now - *began < rate.window).get_or_insert(now);
-        if window.began != Some(began) {
-            *window = Window { began: Some(began), used: 0 };
-        }
-        window.used += 1;
-        let over = rate.enforced && window.used > rate.limit;
-        Allowance { over, remaining: rate.limit.saturating_sub(window.used), left: rate.window - (now - began) }
     }
 
     /// The true answer, or what a fault in its content makes of it.
@@ -136,19 +109,12 @@ impl Server {
 async fn respond(State(server): State<Arc<Server>>, ConnectInfo(fuse): ConnectInfo<Fuse>, request: axum::extract::Request) -> Response {
     let request = server.read(&request.into_parts().0);
     let mut in_flight = server.counters.arrive(&request);
-    let allowance = server.allow();
+    let allowance = server.options.rate.map(|rate| lock(&server.window).take(rate));
     if !server.options.latency.is_zero() {
         server.pause(server.options.latency).await;
     }
-    let rate = server.options.rate;
-    let announced = rate.announced && matches!(server.role, Role::Pds(_));
-    let announce = |answer: Answer| match announced {
-        true => answer.rate(rate.limit, allowance.remaining, answer::unix_now() + allowance.left.as_secs(), rate.window),
-        false => answer,
-    };
-    if allowance.over {
-        let hint = if rate.announced { RetryHint::Seconds(allowance.left) } else { RetryHint::None };
-        return server.finish(announce(Answer::too_many(hint)), false, fuse, in_flight);
+    if let Some(refusal) = allowance.as_ref().and_then(Allowance::refusal) {
+        return server.finish(refusal, false, fuse, in_flight);
     }
     let fault = server.faults.pick(&request);
     match &fault {
@@ -160,15 +126,22 @@ async fn respond(State(server): State<Arc<Server>>, ConnectInfo(fuse): ConnectIn
         }
         _ => {}
     }
-    if let Some(answer) = fault.as_ref().and_then(|fault| replaced(fault, &request, &server.host_urls)) {
-        return server.finish(answer, false, fuse, in_flight);
-    }
-    let mut answer = server.answer(&request, fault.clone()).await;
-    if let Some(fault) = &fault {
-        answer.body = distort(answer.body, fault);
-    }
-    let gzip = server.options.gzip && request.endpoint == Endpoint::GetRepo && answer.status.is_success() && request.takes_gzip();
-    server.finish(announce(answer), gzip, fuse, in_flight)
+    let answer = match fault.as_ref().and_then(|fault| replaced(fault, &request, &server.host_urls)) {
+        Some(answer) => answer,
+        None => {
+            let mut answer = server.answer(&request, fault.clone()).await;
+            if let Some(fault) = &fault {
+                answer.body = distort(answer.body, fault);
+            }
+            match &allowance {
+                Some(allowance) => allowance.announce(answer),
+                None => answer,
+            }
+        }
+    };
+    let zips = server.options.gzip && request.endpoint == Endpoint::GetRepo && request.takes_gzip();
+    let gzip = zips && fault.as_ref().is_none_or(Fault::keeps_encoding) && answer.status.is_success();
+    server.finish(answer, gzip, fuse, in_flight)
 }
 
 /// The answer of a fault that does not look at the truth.
@@ -179,9 +152,12 @@ fn replaced(fault: &Fault, request: &Request, host_urls: &[String]) -> Option<An
         Fault::Status(code, name) => Answer::error(*code, name, "simulated"),
         Fault::StatusPage(code) => Answer::page(*code),
         Fault::Html => Answer::page(200),
-        Fault::OtherBody(bytes) => Answer::car(vec![super::body::Step::Send(bytes.clone())]),
+        Fault::OtherBody(bytes) => Answer::car(vec![Step::Send(bytes.clone())]),
         Fault::EmptyBody => Answer::car(Vec::new()),
-        Fault::RedirectToHost(host) => Answer::redirect(&format!("{}{}", host_urls.get(*host)?, request.path_and_query)),
+        Fault::RedirectToHost(host) => match host_urls.get(*host) {
+            Some(url) => Answer::redirect(&format!("{url}{}", request.path_and_query)),
+            None => Answer::error(500, "NoSuchHost", "the rule redirects to a host that there is not"),
+        },
         Fault::RedirectTo(url) => Answer::redirect(url),
         _ => return None,
     })

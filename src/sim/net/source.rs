@@ -32,7 +32,10 @@ impl Source {
     pub(super) fn alter(&self, world: &World, account: &Account, export: Arc<Export>) -> Arc<Export> {
         match &self.fault {
             Some(Fault::HeaderOnlyCar) => Arc::new(export.retain(|_, _| false)),
-            Some(Fault::OtherRepo(did)) => world.account(did).map_or(export, |other| other.repo().export()),
+            Some(Fault::OtherRepo(did)) => match world.account(did) {
+                Some(other) => other.repo().export(),
+                None => Arc::new(export.retain(|_, _| false)),
+            },
             Some(Fault::StaleReplica) => Arc::clone(&account.repo().remembered),
             Some(Fault::WrongKey) => account.repo().signed_by(&account.foreign_key()),
             Some(Fault::MissingBlock(which)) => without(account, &export, *which),
@@ -55,12 +58,12 @@ fn without(account: &Account, export: &Export, which: Missing) -> Arc<Export> {
     };
     let node = export.frames().find(|(link, framed)| *link != data && is_node(framed)).map_or(data, |(link, _)| link);
     let left_out = match which {
-        Missing::Commit => Some(commit),
-        Missing::Root => Some(data),
-        Missing::Node => Some(node),
-        Missing::Record => first,
+        Missing::Commit => commit,
+        Missing::Root => data,
+        Missing::Node => node,
+        Missing::Record => first.unwrap_or(data),
     };
-    Arc::new(export.retain(|link, _| Some(*link) != left_out))
+    Arc::new(export.retain(|link, _| *link != left_out))
 }
 
 /// Whether a frame holds a tree node: a map of two whose first key is `e`, which no record of the simulator has.
