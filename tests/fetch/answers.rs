@@ -129,14 +129,14 @@ async fn a_host_that_refuses_connections_is_left_alone() {
 #[tokio::test]
 async fn a_host_that_does_not_answer_times_out() {
     let (error, _) = failure(hurried(), vec![Step::Stall]).await;
-    assert_eq!(error.cause, FetchCause::Timeout { phase: Phase::Answer, after: Duration::from_millis(150) });
+    assert_eq!(error.cause, FetchCause::Timeout { phase: Phase::Answer, after: STALL });
     assert_eq!(error.disposition(), Disposition::Failed(FailureKind::Timeout));
 }
 
 #[tokio::test]
 async fn a_body_that_stalls_times_out() {
     let (error, pace) = failure(hurried(), vec![Step::Send([head(200, &[], Some(1000)), CAR.to_vec()].concat()), Step::Stall]).await;
-    assert_eq!(error.cause, FetchCause::Timeout { phase: Phase::Body, after: Duration::from_millis(150) });
+    assert_eq!(error.cause, FetchCause::Timeout { phase: Phase::Body, after: STALL });
     assert_eq!(pace.hosts()[0].in_flight, 0, "its place is free again");
 }
 
