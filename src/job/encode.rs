@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 
 use super::{Op, OpAction, OpSet};
 use crate::repo::Link;
-use crate::syntax::{Did, RecordPathRef, Rev, SyntaxError};
+use crate::syntax::{Did, RecordPath, RecordPathRef, Rev, SyntaxError};
 
 const VERSION: u8 = 1;
 const HAS_SINCE: u8 = 1;
@@ -65,29 +65,47 @@ impl OpSet {
     /// # Errors
     /// For anything that `encode` does not write.
     pub fn decode(did: Did, mut bytes: Bytes) -> Result<Self, OpSetError> {
-        let [version, flags] = take(&mut bytes, "the head")?;
-        if version != VERSION {
-            return Err(OpSetError::Unknown { what: "version", value: version });
-        }
-        if flags & !KNOWN_FLAGS != 0 {
-            return Err(OpSetError::Unknown { what: "flags", value: flags });
-        }
-        let has = |flag| flags & flag != 0;
-        let rev = take_rev(&mut bytes)?;
-        let since = has(HAS_SINCE).then(|| take_rev(&mut bytes)).transpose()?;
-        let data = has(HAS_DATA).then(|| take_link(&mut bytes)).transpose()?;
-        let prev_data = has(HAS_PREV_DATA).then(|| take_link(&mut bytes)).transpose()?;
-        let count = take_length(&mut bytes)?;
-        // An op is at least three bytes, so a wrong count cannot reserve more than the bytes bear out.
-        let mut ops = Vec::with_capacity(count.min(bytes.len() / 3));
-        for _ in 0..count {
-            ops.push(take_op(&mut bytes)?);
-        }
-        if !bytes.is_empty() {
-            return Err(OpSetError::Trailing(bytes.len()));
-        }
+        let (rev, since, data, prev_data) = take_head(&mut bytes)?;
+        let ops = take_ops(&mut bytes)?;
         Ok(OpSet { did, rev, since, data, prev_data, ops })
     }
+
+    /// The paths of an encoded op set, in the order of its ops.
+    ///
+    /// # Errors
+    /// As [`OpSet::decode`].
+    pub fn decode_paths(mut bytes: Bytes) -> Result<Vec<RecordPath>, OpSetError> {
+        take_head(&mut bytes)?;
+        Ok(take_ops(&mut bytes)?.into_iter().map(|op| op.path).collect())
+    }
+}
+
+type Head = (Rev, Option<Rev>, Option<Link>, Option<Link>);
+
+fn take_head(bytes: &mut Bytes) -> Result<Head, OpSetError> {
+    let [version, flags] = take(bytes, "the head")?;
+    if version != VERSION {
+        return Err(OpSetError::Unknown { what: "version", value: version });
+    }
+    if flags & !KNOWN_FLAGS != 0 {
+        return Err(OpSetError::Unknown { what: "flags", value: flags });
+    }
+    let has = |flag| flags & flag != 0;
+    let rev = take_rev(bytes)?;
+    let since = has(HAS_SINCE).then(|| take_rev(bytes)).transpose()?;
+    let data = has(HAS_DATA).then(|| take_link(bytes)).transpose()?;
+    let prev_data = has(HAS_PREV_DATA).then(|| take_link(bytes)).transpose()?;
+    Ok((rev, since, data, prev_data))
+}
+
+fn take_ops(bytes: &mut Bytes) -> Result<Vec<Op>, OpSetError> {
+    let count = take_length(bytes)?;
+    // An op is at least three bytes, so a wrong count cannot reserve more than the bytes bear out.
+    let mut ops = Vec::with_capacity(count.min(bytes.len() / 3));
+    for _ in 0..count {
+        ops.push(take_op(bytes)?);
+    }
+    if bytes.is_empty() { Ok(ops) } else { Err(OpSetError::Trailing(bytes.len())) }
 }
 
 impl OpAction {
@@ -175,7 +193,6 @@ fn take_link(bytes: &mut Bytes) -> Result<Link, OpSetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syntax::RecordPath;
     use proptest::prelude::*;
 
     fn any_op_set() -> impl Strategy<Value = OpSet> {

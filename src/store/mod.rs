@@ -9,9 +9,13 @@
 mod error;
 mod memory;
 mod rules;
+#[cfg(feature = "sqlite")]
+mod sql;
 
 pub use error::StoreError;
 pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sql::{DieselOptions, DieselStore};
 
 use std::fmt::Debug;
 

@@ -20,7 +20,7 @@ macro_rules! conformance {
                 super::$name($crate::world::World::memory().await).await;
             })+
         }
-        #[cfg(any())]
+        #[cfg(feature = "sqlite")]
         mod sqlite {
             $(#[tokio::test]
             async fn $name() {

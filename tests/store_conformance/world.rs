@@ -24,7 +24,7 @@ impl World {
         Self::over(Arc::new(MemoryStore::new()), None).await
     }
 
-    #[cfg(any())]
+    #[cfg(feature = "sqlite")]
     pub(crate) async fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = atproto_backfill::store::DieselStore::open(directory.path().join("store.db")).unwrap();

@@ -107,8 +107,7 @@ impl Entry {
 
     fn take_buffered_paths(&mut self) -> Vec<RecordPath> {
         let rows = std::mem::take(&mut self.buffer);
-        let op_sets = rows.values().filter_map(|(_, bytes)| self.decode(bytes).ok());
-        let paths: BTreeSet<RecordPath> = op_sets.flat_map(|op_set| op_set.ops).map(|op| op.path).collect();
+        let paths: BTreeSet<RecordPath> = rows.into_values().filter_map(|(_, bytes)| OpSet::decode_paths(bytes).ok()).flatten().collect();
         paths.into_iter().collect()
     }
 }

@@ -1,0 +1,175 @@
+//! Verbs about which jobs there are, and who has them.
+
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::Bool;
+
+use super::fault::Act;
+use super::rows::{BodyRow, JobRow, did, job_of};
+use super::schema::{consumer, host, intent, job, manifest_chunk, op_set, repo, total};
+use super::writer::Tx;
+use crate::job::{ConsumerId, Job, JobEvent, JobId, Timestamp};
+use crate::store::rules::{Body, BufferAct};
+use crate::syntax::Did;
+
+impl Tx<'_> {
+    pub(super) fn consumer(&mut self, name: &str) -> Act<ConsumerId> {
+        let found = consumer::table.filter(consumer::name.eq(name)).select(consumer::id).first(self.connection).optional()?;
+        if let Some(id) = found {
+            return Ok(ConsumerId(id));
+        }
+        let last: Option<i64> = consumer::table.select(diesel::dsl::max(consumer::id)).first(self.connection)?;
+        let id = last.unwrap_or(0) + 1;
+        diesel::insert_into(consumer::table).values((consumer::id.eq(id), consumer::name.eq(name))).execute(self.connection)?;
+        use total::dsl;
+        let zeros = (
+            (dsl::consumer.eq(id), dsl::enqueued.eq(0), dsl::in_progress.eq(0), dsl::complete.eq(0), dsl::failed.eq(0)),
+            (dsl::unavailable.eq(0), dsl::records.eq(0), dsl::buffered_op_sets.eq(0), dsl::buffered_bytes.eq(0)),
+            dsl::dropped_op_sets.eq(0),
+        );
+        diesel::insert_into(total::table).values(zeros).execute(self.connection)?;
+        Ok(ConsumerId(id))
+    }
+
+    pub(super) fn enqueue(&mut self, of: ConsumerId, dids: &[Did]) -> Act<u64> {
+        let mut added = 0;
+        for did in dids {
+            let (repo_id, host_id) = self.repo(did)?;
+            let there = job::table
+                .filter(job::repo.eq(repo_id).and(job::consumer.eq(of.0)))
+                .select(job::id)
+                .first::<i64>(self.connection)
+                .optional()?;
+            if there.is_some() {
+                continue;
+            }
+            let body = Body::new();
+            let names = (job::id.eq(self.next_id()), job::consumer.eq(of.0), job::repo.eq(repo_id), job::host.eq(host_id));
+            diesel::insert_into(job::table).values((names, BodyRow::of(&body))).execute(self.connection)?;
+            self.tallies.entry(of).or_default().count(&body, 1);
+            added += 1;
+        }
+        Ok(added)
+    }
+
+    /// The id of a repo, which is interned, and its host.
+    fn repo(&mut self, did: &Did) -> Act<(i64, Option<i64>)> {
+        let found = repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).first(self.connection).optional()?;
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let id = diesel::insert_into(repo::table).values(repo::did.eq(did.as_str())).returning(repo::id).get_result(self.connection)?;
+        Ok((id, None))
+    }
+
+    /// The job of a repo for a consumer.
+    pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Act<Option<(JobId, Body)>> {
+        let found: Option<(i64, BodyRow)> = job::table
+            .inner_join(repo::table.on(repo::id.eq(job::repo)))
+            .filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0)))
+            .select((job::id, BodyRow::as_select()))
+            .first(self.connection)
+            .optional()?;
+        found.map(|(id, row)| Ok((JobId(id), row.body(JobId(id))?))).transpose()
+    }
+
+    /// A job by id, with its consumer.
+    pub(super) fn body(&mut self, id: JobId) -> Act<Option<(ConsumerId, Body)>> {
+        let found: Option<(i64, BodyRow)> =
+            job::table.find(id.0).select((job::consumer, BodyRow::as_select())).first(self.connection).optional()?;
+        found.map(|(of, row)| Ok((ConsumerId(of), row.body(id)?))).transpose()
+    }
+
+    /// Writes a job that was changed, does to its buffer what is to be done, and keeps the sums.
+    pub(super) fn keep(&mut self, id: JobId, of: ConsumerId, before: &Body, after: &Body, buffer: BufferAct) -> Act<()> {
+        if before != after {
+            diesel::update(job::table.find(id.0)).set(BodyRow::of(after)).execute(self.connection)?;
+        }
+        let dropped = match buffer {
+            BufferAct::Keep | BufferAct::Push => 0,
+            BufferAct::ToIntent(epoch) => self.buffer_to_intent(id, epoch)?,
+        };
+        let tally = self.tallies.entry(of).or_default();
+        tally.count(before, -1);
+        tally.count(after, 1);
+        tally.dropped_op_sets += dropped;
+        Ok(())
+    }
+
+    pub(super) fn want(&mut self, of: ConsumerId, did: &Did) -> Act<bool> {
+        let Some((id, before)) = self.find(of, did)? else { return Ok(false) };
+        let mut after = before.clone();
+        let buffer = after.on(&JobEvent::Wanted)?;
+        self.keep(id, of, &before, &after, buffer)?;
+        Ok(true)
+    }
+
+    pub(super) fn purge(&mut self, of: ConsumerId, did: &Did) -> Act<bool> {
+        let Some((id, body)) = self.find(of, did)? else { return Ok(false) };
+        let dropped = diesel::delete(op_set::table.filter(op_set::job.eq(id.0))).execute(self.connection)?;
+        diesel::delete(intent::table.filter(intent::job.eq(id.0))).execute(self.connection)?;
+        diesel::delete(manifest_chunk::table.filter(manifest_chunk::job.eq(id.0))).execute(self.connection)?;
+        diesel::delete(job::table.find(id.0)).execute(self.connection)?;
+        let tally = self.tallies.entry(of).or_default();
+        tally.count(&body, -1);
+        tally.dropped_op_sets += i64::try_from(dropped).unwrap_or(i64::MAX);
+        Ok(true)
+    }
+
+    pub(super) fn place(&mut self, did: &Did, at: &str) -> Act<()> {
+        let found = host::table.filter(host::name.eq(at)).select(host::id).first::<i64>(self.connection).optional()?;
+        let host_id = match found {
+            Some(id) => id,
+            None => diesel::insert_into(host::table).values(host::name.eq(at)).returning(host::id).get_result(self.connection)?,
+        };
+        let known =
+            repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).first::<(i64, Option<i64>)>(self.connection);
+        let Some((repo_id, before)) = known.optional()? else { return Ok(()) };
+        if before != Some(host_id) {
+            diesel::update(repo::table.find(repo_id)).set(repo::host.eq(host_id)).execute(self.connection)?;
+            diesel::update(job::table.filter(job::repo.eq(repo_id))).set(job::host.eq(host_id)).execute(self.connection)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn claim(&mut self, of: &Did, now: Timestamp) -> Act<Vec<Job>> {
+        let rows: Vec<(i64, Option<String>, i64, BodyRow)> = job::table
+            .inner_join(repo::table.on(repo::id.eq(job::repo)))
+            .left_join(host::table.on(host::id.nullable().eq(job::host)))
+            .filter(repo::did.eq(of.as_str()).and(job::due_at.le(now.0)))
+            .order(job::id)
+            .select((job::id, host::name.nullable(), job::consumer, BodyRow::as_select()))
+            .load(self.connection)?;
+        let mut claimed = Vec::with_capacity(rows.len());
+        for (id, host, consumer, row) in rows {
+            let before = row.body(JobId(id))?;
+            let mut after = before.clone();
+            let buffer = after.on(&JobEvent::Claimed)?;
+            self.keep(JobId(id), ConsumerId(consumer), &before, &after, buffer)?;
+            claimed.push(after.into_job(JobId(id), of.clone(), host));
+        }
+        Ok(claimed)
+    }
+
+    pub(super) fn recover(&mut self) -> Act<u64> {
+        // Spelled out, because the index holds only these rows and a bound value could be another.
+        let ids: Vec<i64> = job::table.filter(sql::<Bool>("state = 'in_progress'")).select(job::id).load(self.connection)?;
+        for &id in &ids {
+            let Some((of, before)) = self.body(JobId(id))? else { continue };
+            let mut after = before.clone();
+            let buffer = after.on(&JobEvent::Abandoned)?;
+            self.keep(JobId(id), of, &before, &after, buffer)?;
+        }
+        Ok(ids.len() as u64)
+    }
+}
+
+/// Makes jobs of rows.
+pub(super) fn jobs_of(rows: Vec<JobRow>) -> Act<Vec<Job>> {
+    rows.into_iter().map(job_of).collect()
+}
+
+/// Makes DIDs of rows.
+pub(super) fn dids_of(rows: impl IntoIterator<Item = String>) -> Act<Vec<Did>> {
+    rows.into_iter().map(|text| did(|| "repo".to_owned(), &text)).collect()
+}

@@ -1,0 +1,104 @@
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::migration::{Migration, MigrationSource};
+use diesel::prelude::*;
+use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+
+use super::fault::from_sql;
+use crate::store::StoreError;
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+
+/// How a database is opened.
+#[derive(Debug, Clone)]
+pub struct DieselOptions {
+    /// Whether a commit waits until it is on the disk. Without (the default), a loss of power may undo the last commits, never a part of one:
+    /// what they recorded is then fetched or delivered again.
+    pub full_sync: bool,
+    /// How large the database may grow, in bytes; past it, whatever would make it larger fails as unavailable. None (the default): as large as the disk.
+    pub max_bytes: Option<u64>,
+    /// How long to wait for a lock that another program holds on the database. Default: 5 s.
+    pub busy_timeout: Duration,
+}
+
+impl Default for DieselOptions {
+    fn default() -> Self {
+        Self { full_sync: false, max_bytes: None, busy_timeout: Duration::from_secs(5) }
+    }
+}
+
+/// Where a database is and how it is opened: enough to open another connection.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    path: PathBuf,
+    options: DieselOptions,
+}
+
+impl Place {
+    pub(super) fn new(path: &Path, options: DieselOptions) -> Self {
+        Self { path: path.to_owned(), options }
+    }
+
+    /// Takes the lock that keeps other processes out. It is gone with the file that is returned.
+    pub(super) fn lock(&self) -> Result<File, StoreError> {
+        let mut path = OsString::from(&self.path);
+        path.push(".lock");
+        let unavailable = |source: io::Error| StoreError::Unavailable { action: "locking the database", source: Box::new(source) };
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).map_err(unavailable)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: self.path.display().to_string() }),
+            Err(TryLockError::Error(error)) => Err(unavailable(error)),
+        }
+    }
+
+    /// A connection that writes.
+    pub(super) fn connect(&self) -> Result<SqliteConnection, StoreError> {
+        let unavailable = |source| StoreError::Unavailable { action: "opening the database", source };
+        let path = self.path.to_str().ok_or_else(|| unavailable("the path is not UTF-8".into()))?;
+        let mut connection = SqliteConnection::establish(path).map_err(|error| unavailable(Box::new(error)))?;
+        let synchronous = if self.options.full_sync { "FULL" } else { "NORMAL" };
+        let pragmas = format!(
+            "PRAGMA busy_timeout = {}; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA temp_store = MEMORY; \
+             PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864; PRAGMA foreign_keys = OFF;",
+            self.options.busy_timeout.as_millis()
+        );
+        connection.batch_execute(&pragmas).map_err(|error| from_sql(error, "opening the database"))?;
+        if let Some(bytes) = self.options.max_bytes {
+            // Pages are 4,096 bytes: the default, which nothing here changes.
+            connection
+                .batch_execute(&format!("PRAGMA max_page_count = {};", (bytes / 4096).max(1)))
+                .map_err(|error| from_sql(error, "opening the database"))?;
+        }
+        Ok(connection)
+    }
+
+    /// A connection that only reads.
+    pub(super) fn connect_reader(&self) -> Result<SqliteConnection, StoreError> {
+        let mut connection = self.connect()?;
+        connection
+            .batch_execute("PRAGMA query_only = ON; PRAGMA cache_size = -4096;")
+            .map_err(|error| from_sql(error, "opening the database"))?;
+        Ok(connection)
+    }
+}
+
+/// Brings the schema up to date; refuses one that is newer than this program.
+pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    let unavailable = |source| StoreError::Unavailable { action: "bringing the schema up to date", source };
+    let applied = connection.applied_migrations().map_err(unavailable)?;
+    let known = MigrationSource::<Sqlite>::migrations(&MIGRATIONS).map_err(unavailable)?;
+    let newest = |versions: &mut dyn Iterator<Item = String>| versions.max().unwrap_or_default();
+    let found = newest(&mut applied.iter().map(ToString::to_string));
+    let known = newest(&mut known.iter().map(|migration: &Box<dyn Migration<Sqlite>>| migration.name().version().to_string()));
+    if found > known {
+        return Err(StoreError::NewerSchema { found, known });
+    }
+    connection.run_pending_migrations(MIGRATIONS).map(drop).map_err(unavailable)
+}

@@ -1,0 +1,191 @@
+//! The verbs that only read.
+
+use std::collections::{BTreeSet, HashSet};
+
+use bytes::Bytes;
+use diesel::prelude::*;
+use diesel::sqlite::{Sqlite, SqliteConnection};
+
+use super::fault::{Act, Fault};
+use super::jobs::{dids_of, jobs_of};
+use super::rows::{BodyRow, JobRow, did};
+use super::schema::{host, intent, job, op_set, repo, total};
+use crate::job::{BufferSeq, ConsumerId, Job, JobId, OpSet, Timestamp};
+use crate::manifest::decode_paths;
+use crate::store::rules::Tally;
+use crate::store::{DueHosts, Totals, Where};
+use crate::syntax::{Did, RecordPath};
+
+/// Jobs with the names that they refer to.
+#[diesel::dsl::auto_type]
+fn named_jobs() -> _ {
+    job::table.inner_join(repo::table.on(repo::id.eq(job::repo))).left_join(host::table.on(host::id.nullable().eq(job::host)))
+}
+
+type JobColumns = (job::id, repo::did, diesel::dsl::Nullable<host::name>, diesel::helper_types::AsSelect<BodyRow, Sqlite>);
+
+fn job_columns() -> JobColumns {
+    (job::id, repo::did, host::name.nullable(), BodyRow::as_select())
+}
+
+fn count(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+pub(super) fn job(connection: &mut SqliteConnection, of: ConsumerId, did: &Did) -> Act<Option<Job>> {
+    let row: Option<JobRow> =
+        named_jobs().filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0))).select(job_columns()).first(connection).optional()?;
+    row.map(super::rows::job_of).transpose()
+}
+
+pub(super) fn jobs(connection: &mut SqliteConnection, of: ConsumerId, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
+    let after = after.map_or(i64::MIN, |after| after.0);
+    let rows: Vec<JobRow> = named_jobs()
+        .filter(job::consumer.eq(of.0).and(job::id.gt(after)))
+        .order(job::id)
+        .limit(count(limit))
+        .select(job_columns())
+        .load(connection)?;
+    jobs_of(rows)
+}
+
+pub(super) fn unflushed(connection: &mut SqliteConnection, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
+    let mut found = Vec::new();
+    let mut after = after.map_or(i64::MIN, |after| after.0);
+    while found.len() < limit {
+        // From job to job by the index, however many op sets each has.
+        let next: Option<i64> =
+            op_set::table.filter(op_set::job.gt(after)).order(op_set::job).select(op_set::job).first(connection).optional()?;
+        let Some(id) = next else { break };
+        let row: Option<JobRow> =
+            named_jobs().filter(job::id.eq(id).and(job::state.eq("complete"))).select(job_columns()).first(connection).optional()?;
+        found.extend(row.map(super::rows::job_of).transpose()?);
+        after = id;
+    }
+    Ok(found)
+}
+
+pub(super) fn totals(connection: &mut SqliteConnection, of: ConsumerId) -> Act<Totals> {
+    type Columns = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+    let row: Option<Columns> = total::table.find(of.0).first(connection).optional()?;
+    let Some((_, enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets)) = row
+    else {
+        return Ok(Totals::default());
+    };
+    let tally = Tally { enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets };
+    tally.totals().ok_or_else(|| Fault::corrupt(format!("totals of consumer {}", of.0), format!("below zero: {tally:?}")))
+}
+
+pub(super) fn due(connection: &mut SqliteConnection, place: Where<'_>, now: Timestamp, limit: usize) -> Act<Vec<Did>> {
+    let host_id = match place {
+        Where::Unplaced => None,
+        Where::Host(name) => match host::table.filter(host::name.eq(name)).select(host::id).first::<i64>(connection).optional()? {
+            Some(id) => Some(id),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let mut dids = Vec::new();
+    let mut seen = HashSet::new();
+    let mut offset = 0;
+    // Several jobs of one repo are one answer, so a page may fall short of the limit.
+    while dids.len() < limit {
+        let page = due_page(connection, host_id, now, limit, offset)?;
+        let full = page.len() == limit;
+        offset += page.len();
+        dids.extend(page.into_iter().filter(|did| seen.insert(did.clone())).take(limit - dids.len()));
+        if !full {
+            break;
+        }
+    }
+    dids_of(dids)
+}
+
+fn due_page(connection: &mut SqliteConnection, host_id: Option<i64>, now: Timestamp, limit: usize, offset: usize) -> Act<Vec<String>> {
+    let page = job::table
+        .inner_join(repo::table.on(repo::id.eq(job::repo)))
+        .filter(job::due_at.le(now.0))
+        .order((job::due_at, job::id))
+        .limit(count(limit))
+        .offset(count(offset))
+        .select(repo::did);
+    Ok(match host_id {
+        Some(id) => page.filter(job::host.eq(id)).load(connection)?,
+        None => page.filter(job::host.is_null()).load(connection)?,
+    })
+}
+
+/// Goes from host to host by the index of what is due: two look-ups for each host that has something.
+pub(super) fn due_hosts(connection: &mut SqliteConnection, now: Timestamp) -> Act<DueHosts> {
+    let mut answer = DueHosts::default();
+    let mut retry = |at: Option<Option<i64>>| {
+        if let Some(at) = at.flatten().map(Timestamp) {
+            answer.next_retry = Some(answer.next_retry.map_or(at, |next| next.min(at)));
+        }
+    };
+    let unplaced = || job::table.filter(job::host.is_null()).order(job::due_at).select(job::due_at);
+    answer.unplaced = unplaced().filter(job::due_at.le(now.0)).first::<Option<i64>>(connection).optional()?.is_some();
+    retry(unplaced().filter(job::due_at.gt(now.0)).first(connection).optional()?);
+    let mut after = i64::MIN;
+    loop {
+        let first = job::table
+            .filter(job::host.gt(after).and(job::due_at.is_not_null()))
+            .order((job::host, job::due_at))
+            .select((job::host, job::due_at))
+            .first::<(Option<i64>, Option<i64>)>(connection)
+            .optional()?;
+        let Some((Some(id), Some(at))) = first else { break };
+        if at <= now.0 {
+            answer.hosts.push(host::table.find(id).select(host::name).first(connection)?);
+        }
+        let later = job::table.filter(job::host.eq(id).and(job::due_at.gt(now.0))).order(job::due_at).select(job::due_at);
+        retry(later.first(connection).optional()?);
+        after = id;
+    }
+    Ok(answer)
+}
+
+pub(super) fn buffered(connection: &mut SqliteConnection, of: JobId, max_bytes: u64) -> Act<Vec<(BufferSeq, OpSet)>> {
+    /// Rows are read a few at a time, so that no more than about `max_bytes` is ever in memory.
+    const ROWS: i64 = 16;
+    let text: Option<String> = job::table
+        .inner_join(repo::table.on(repo::id.eq(job::repo)))
+        .filter(job::id.eq(of.0))
+        .select(repo::did)
+        .first(connection)
+        .optional()?;
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let did = did(|| format!("job {}", of.0), &text)?;
+    let mut op_sets = Vec::new();
+    let (mut after, mut total) = (i64::MIN, 0);
+    loop {
+        let rows: Vec<(i64, Vec<u8>)> = op_set::table
+            .filter(op_set::job.eq(of.0).and(op_set::seq.gt(after)))
+            .order(op_set::seq)
+            .limit(ROWS)
+            .select((op_set::seq, op_set::body))
+            .load(connection)?;
+        let last_page = count(rows.len()) < ROWS;
+        for (seq, body) in rows {
+            total += body.len() as u64;
+            if total > max_bytes && !op_sets.is_empty() {
+                return Ok(op_sets);
+            }
+            let op_set = OpSet::decode(did.clone(), Bytes::from(body))
+                .map_err(|error| Fault::corrupt(format!("op set {seq} of job {}", of.0), error))?;
+            op_sets.push((BufferSeq(seq), op_set));
+            after = seq;
+        }
+        if last_page {
+            return Ok(op_sets);
+        }
+    }
+}
+
+pub(super) fn in_doubt(connection: &mut SqliteConnection, of: JobId) -> Act<Vec<RecordPath>> {
+    let rows: Vec<(i64, Vec<u8>)> = intent::table.filter(intent::job.eq(of.0)).select((intent::id, intent::paths)).load(connection)?;
+    let mut paths = BTreeSet::new();
+    for (id, bytes) in rows {
+        paths.extend(decode_paths(&bytes).map_err(|error| Fault::corrupt(format!("intent {id} of job {}", of.0), error))?);
+    }
+    Ok(paths.into_iter().collect())
+}
