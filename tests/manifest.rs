@@ -273,7 +273,6 @@ fn a_record_with_a_tid_costs_less_than_fifty_bytes() {
         .collect();
     let bytes: usize = build(&truth, MAX_ENTRIES).iter().map(|chunk| chunk.bytes.len() + chunk.first.as_str().len()).sum();
     let each = bytes as f64 / truth.len() as f64;
-    println!("{each:.1} bytes for each record");
     assert!(each < 50.0, "{each:.1} bytes for each record");
 }
 

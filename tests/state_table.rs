@@ -96,7 +96,8 @@ fn at(n: u64, data: Option<u8>) -> Option<Position> {
 }
 
 /// The job stands at rev 10, root 1 (or unknown). Columns: rev, since, proven prev_data.
-const CHAINS: [(u64, Option<u64>, Option<u8>, Chain, Chain); 18] = [
+type Case = (u64, Option<u64>, Option<u8>, Chain, Chain);
+const CHAINS: [Case; 18] = [
     // rev, since, prev_data                root known       root not known
     (9, Some(8), Some(1), Chain::Stale, Chain::Stale),
     (9, None, None, Chain::Stale, Chain::Stale),

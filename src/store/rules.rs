@@ -139,7 +139,7 @@ impl Body {
     pub(super) fn settle(&mut self, event: &JobEvent, failure: &str) -> Result<BufferAct, IllegalMove> {
         let act = self.on(event)?;
         if !failure.is_empty() {
-            self.failure = failure[..failure.floor_char_boundary(FAILURE_LEN)].to_owned();
+            self.failure = cut(failure);
         }
         Ok(act)
     }
@@ -179,6 +179,13 @@ impl Body {
             JobState::Enqueued | JobState::Failed { .. } | JobState::Unavailable { .. } => Ok(Standing::Ended),
         }
     }
+}
+
+/// The text up to the last character that ends within the limit.
+fn cut(text: &str) -> String {
+    let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
+    let end = ends.take_while(|&end| end <= FAILURE_LEN).last().unwrap_or(0);
+    text[..end].to_owned()
 }
 
 /// Changes of [`Totals`], as differences.

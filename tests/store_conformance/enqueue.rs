@@ -20,6 +20,9 @@ async fn a_consumer_is_named_once(world: World) {
     let other = world.store.consumer("likes@1").await.unwrap();
     assert_ne!(other, world.consumer);
     assert_eq!(world.store.consumer("likes@1").await.unwrap(), other);
+    let mut names = world.store.consumers().await.unwrap();
+    names.sort();
+    assert_eq!(names, ["likes@1", "posts@1"]);
     world.enqueue(&did(1)).await;
     assert_eq!(world.store.job(other, &did(1)).await.unwrap(), None, "a job of another consumer was given out");
     assert!(world.store.jobs(other, None, 10).await.unwrap().is_empty());

@@ -137,6 +137,10 @@ impl Store for DieselStore {
         self.write("naming a consumer", move |tx| tx.consumer(&name)).boxed()
     }
 
+    fn consumers(&self) -> StoreFuture<'_, Vec<String>> {
+        self.read("reading the names of consumers", |connection| reads::consumers(connection)).boxed()
+    }
+
     fn enqueue<'a>(&'a self, consumer: ConsumerId, dids: &'a [Did]) -> StoreFuture<'a, u64> {
         let dids = dids.to_vec();
         self.write("enqueuing repos", move |tx| tx.enqueue(consumer, &dids)).boxed()

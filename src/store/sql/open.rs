@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
-use diesel::migration::{Migration, MigrationSource};
+use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
@@ -96,7 +96,7 @@ pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), StoreErro
     let known = MigrationSource::<Sqlite>::migrations(&MIGRATIONS).map_err(unavailable)?;
     let newest = |versions: &mut dyn Iterator<Item = String>| versions.max().unwrap_or_default();
     let found = newest(&mut applied.iter().map(ToString::to_string));
-    let known = newest(&mut known.iter().map(|migration: &Box<dyn Migration<Sqlite>>| migration.name().version().to_string()));
+    let known = newest(&mut known.iter().map(|migration| migration.name().version().to_string()));
     if found > known {
         return Err(StoreError::NewerSchema { found, known });
     }

@@ -9,7 +9,7 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 use super::fault::{Act, Fault};
 use super::jobs::{dids_of, jobs_of};
 use super::rows::{BodyRow, JobRow, did};
-use super::schema::{host, intent, job, op_set, repo, total};
+use super::schema::{consumer, host, intent, job, op_set, repo, total};
 use crate::job::{BufferSeq, ConsumerId, Job, JobId, OpSet, Timestamp};
 use crate::manifest::decode_paths;
 use crate::store::rules::Tally;
@@ -30,6 +30,10 @@ fn job_columns() -> JobColumns {
 
 fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+pub(super) fn consumers(connection: &mut SqliteConnection) -> Act<Vec<String>> {
+    Ok(consumer::table.select(consumer::name).load(connection)?)
 }
 
 pub(super) fn job(connection: &mut SqliteConnection, of: ConsumerId, did: &Did) -> Act<Option<Job>> {
