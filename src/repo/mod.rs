@@ -10,6 +10,7 @@ pub(crate) mod emit;
 mod error;
 #[cfg(feature = "sim")]
 pub mod export;
+mod hash;
 mod index;
 mod intake;
 pub mod json;

@@ -1,7 +1,7 @@
 use super::car::{self, Framing};
 use super::index::TagKey;
 use super::storage::SEGMENT;
-use super::{CheckoutError, Extent, Link};
+use super::{CheckoutError, Extent, Link, hash};
 
 /// A piece of the file that holds whole sections, being filled.
 #[derive(Debug)]
@@ -105,17 +105,30 @@ impl Segment {
     /// # Errors
     /// On the first block that does not have the hash of its CID.
     pub(super) fn verify(&self, key: &TagKey) -> Result<Vec<Verified>, CheckoutError> {
-        let mut verified = Vec::with_capacity(self.blocks.len());
-        for block in &self.blocks {
-            let (start, end) = (block.at as usize, (block.at + block.len) as usize);
-            let claimed = self.bytes[..start].last_chunk().map(|digest| Link::from_digest(*digest));
-            let link = Link::of(&self.bytes[start..end]);
-            if claimed != Some(link) {
-                let offset = self.offset + start as u64 - Extent::CID;
-                return Err(CheckoutError::Hash { offset, link: claimed.unwrap_or(link) });
+        let nowhere = Verified { tag: 0, extent: Extent { at: 0, len: 0 } };
+        let mut verified = vec![nowhere; self.blocks.len()];
+        let mut broken = None;
+        hash::digests(self.blocks.iter().map(|block| self.block(block)), |position, digest| {
+            let (block, link) = (self.blocks[position], Link::from_digest(*digest));
+            if self.bytes[..block.at as usize].ends_with(digest) {
+                let extent = Extent { at: self.at + u64::from(block.at), len: block.len };
+                verified[position] = Verified { tag: key.tag(&link), extent };
+            } else {
+                broken = Some(broken.map_or(position, |first: usize| first.min(position)));
             }
-            verified.push(Verified { tag: key.tag(&link), extent: Extent { at: self.at + start as u64, len: block.len } });
+        });
+        match broken {
+            Some(position) => Err(self.hash_error(self.blocks[position])),
+            None => Ok(verified),
         }
-        Ok(verified)
+    }
+
+    fn block(&self, block: &Block) -> &[u8] {
+        &self.bytes[block.at as usize..(block.at + block.len) as usize]
+    }
+
+    fn hash_error(&self, block: Block) -> CheckoutError {
+        let digest = self.bytes[..block.at as usize].last_chunk().copied().unwrap_or_default();
+        CheckoutError::Hash { offset: self.offset + u64::from(block.at) - Extent::CID, link: Link::from_digest(digest) }
     }
 }

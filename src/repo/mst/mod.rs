@@ -17,10 +17,15 @@ use sha2::{Digest, Sha256};
 
 /// The height at which a key lives: half the number of leading zero bits of its SHA-256, rounded down; 0 is the bottom, 128 the highest there can be.
 pub fn key_height(key: &[u8]) -> u32 {
+    height_of_hash(&Sha256::digest(key).into())
+}
+
+/// The height of the key that has this SHA-256.
+pub(crate) fn height_of_hash(hash: &[u8; 32]) -> u32 {
     let mut bits = 0;
-    for byte in Sha256::digest(key) {
+    for byte in hash {
         bits += byte.leading_zeros();
-        if byte != 0 {
+        if *byte != 0 {
             break;
         }
     }

@@ -1,28 +1,24 @@
-use sha2::{Digest, Sha256};
-
 use super::Leaves;
-use crate::repo::{CheckoutError, Link, TreeFault};
-
-/// The layer that a key belongs to: half the zero bits that its SHA-256 begins with.
-pub(super) fn layer(key: &[u8]) -> u8 {
-    let hash = Sha256::digest(key);
-    let mut zeros = 0;
-    for byte in hash {
-        zeros += byte.leading_zeros() as u8;
-        if byte != 0 {
-            break;
-        }
-    }
-    zeros / 2
-}
+use crate::repo::mst::height_of_hash;
+use crate::repo::{CheckoutError, Link, TreeFault, hash};
 
 /// Checks for all keys of a batch that they belong to the layer of their node.
+///
+/// # Errors
+/// On the first key that does not.
 pub(super) fn layers(leaves: &Leaves, root: &Link) -> Result<(), CheckoutError> {
-    for (key, node) in leaves.keys() {
-        let layer = layer(key);
-        if layer != node {
-            return Err(CheckoutError::tree(*root, key, TreeFault::Layer { key: layer, node }));
+    let mut broken: Option<(usize, u8)> = None;
+    hash::digests(leaves.keys(), |position, digest| {
+        let belongs = height_of_hash(digest) as u8;
+        if belongs != leaves.layer(position) && broken.is_none_or(|(first, _)| position < first) {
+            broken = Some((position, belongs));
         }
+    });
+    match broken {
+        Some((position, key)) => {
+            let fault = TreeFault::Layer { key, node: leaves.layer(position) };
+            Err(CheckoutError::tree(*root, leaves.keys().nth(position).unwrap_or_default(), fault))
+        }
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -1,5 +1,5 @@
-use super::{MAX_KEY, MAX_LAYER, check};
-use crate::repo::mst::{Entry, Node};
+use super::{MAX_KEY, MAX_LAYER};
+use crate::repo::mst::{Entry, Node, key_height};
 use crate::repo::{CheckoutError, Link, TreeFault};
 
 /// A node that the walk is in.
@@ -40,7 +40,7 @@ impl Frame {
         self.node.decode(block).map_err(|fault| CheckoutError::Node { link, fault })?;
         match self.node.entries().first() {
             Some(first) => {
-                self.layer = layer.unwrap_or_else(|| check::layer(first.suffix(block)));
+                self.layer = layer.unwrap_or_else(|| key_height(first.suffix(block)) as u8);
                 if self.layer > MAX_LAYER { Err(self.broken(TreeFault::Height(self.layer))) } else { Ok(()) }
             }
             None => self.enter_bare(layer),

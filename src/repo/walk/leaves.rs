@@ -1,4 +1,4 @@
-use super::check;
+use crate::repo::mst::key_height;
 use crate::repo::{CheckoutError, Extent, Link, TreeFault};
 use crate::syntax::RecordPathRef;
 
@@ -122,7 +122,7 @@ impl Leaves {
             (Err(_), ..) => LeafFault::Path,
             (Ok(_), None, _) => LeafFault::Link,
         };
-        let belongs = check::layer(key);
+        let belongs = key_height(key) as u8;
         if belongs != layer {
             let link = link.unwrap_or(Link::from_digest([0; 32]));
             return Err(CheckoutError::tree(link, key, TreeFault::Layer { key: belongs, node: layer }));
@@ -131,14 +131,19 @@ impl Leaves {
         Ok(())
     }
 
-    /// Each key and the layer of its node.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (&[u8], u8)> {
+    /// The keys in order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
         self.entries.iter().map(move |entry| {
             let key = &self.paths.as_bytes()[start..entry.path_end];
             start = entry.path_end;
-            (key, entry.layer)
+            key
         })
+    }
+
+    /// The layer of the node that a key lies in.
+    pub(super) fn layer(&self, position: usize) -> u8 {
+        self.entries[position].layer
     }
 
     /// The CID and the extent of a record.
