@@ -65,6 +65,7 @@ impl Intake {
 
     /// Puts verified blocks into the index.
     pub(crate) fn absorb(&mut self, verified: &[Verified]) {
+        self.index.warm(verified.iter().map(|block| block.tag));
         for block in verified {
             self.index.insert(block.tag, block.extent);
         }

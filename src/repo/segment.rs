@@ -34,8 +34,10 @@ pub(crate) struct Verified {
 }
 
 impl Segment {
-    pub(crate) fn new(at: u64, offset: u64) -> Self {
-        Self { bytes: Vec::new(), at, offset, whole: 0, room: SEGMENT, blocks: Vec::new() }
+    /// An empty segment at an address and an offset, with a buffer to use.
+    pub(crate) fn new(at: u64, offset: u64, mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        Self { bytes: buffer, at, offset, whole: 0, room: SEGMENT, blocks: Vec::new() }
     }
 
     /// Takes as many bytes as there is room for; answers how many.
@@ -64,10 +66,6 @@ impl Segment {
         self.at
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -92,9 +90,13 @@ impl Segment {
     }
 
     /// Cuts off what lies behind the last whole section and begins the next segment with it.
-    pub(crate) fn split(&mut self) -> Self {
+    pub(crate) fn split(&mut self, buffer: Vec<u8>) -> Self {
         let segments = self.whole.div_ceil(SEGMENT).max(1) as u64;
-        let mut next = Self::new(self.at + segments * SEGMENT as u64, self.offset + self.whole as u64);
+        let mut next = Self::new(self.at + segments * SEGMENT as u64, self.offset + self.whole as u64, buffer);
+        if self.is_full() {
+            // A repo that fills one segment is likely to fill another; the first grows as it must, for most repos are small.
+            next.bytes.reserve_exact(SEGMENT);
+        }
         next.bytes.extend_from_slice(&self.bytes[self.whole..]);
         self.bytes.truncate(self.whole);
         next

@@ -20,6 +20,11 @@ impl RecordKey {
         }
     }
 
+    /// Whether bytes are a record key; without allocating.
+    pub(crate) fn is_valid(bytes: &[u8]) -> bool {
+        broken_rule(bytes).is_none()
+    }
+
     /// The whole text.
     pub fn as_str(&self) -> &str {
         &self.0

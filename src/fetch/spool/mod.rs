@@ -63,7 +63,7 @@ impl Spool {
             max_bytes: options.max_bytes,
             bytes: 0,
             head: Some(Vec::new()),
-            segment: Segment::new(0, 0),
+            segment: Segment::new(0, 0, Vec::new()),
             shelf: Shelf::new(budget.share(), options.memory_limit, options.directory),
         }
     }
@@ -93,7 +93,7 @@ impl Spool {
                 head.extend_from_slice(bytes);
                 match self.intake.header(&head)? {
                     Some(len) => {
-                        self.segment = Segment::new(0, len as u64);
+                        self.segment = Segment::new(0, len as u64, self.shelf.buffer());
                         self.fill(&head[len..])
                     }
                     None => {
@@ -116,7 +116,7 @@ impl Spool {
         if let (offset, 1..) = self.segment.rest() {
             return Err(CheckoutError::Cut { offset });
         }
-        let last = self.segment.split();
+        let last = self.segment.split(Vec::new());
         let last = std::mem::replace(&mut self.segment, last);
         self.keep(last)?;
         self.intake.finish(Box::new(self.shelf))
@@ -128,7 +128,7 @@ impl Spool {
             bytes = &bytes[taken..];
             self.intake.scan(&mut self.segment)?;
             if self.segment.is_full() {
-                let next = self.segment.split();
+                let next = self.segment.split(self.shelf.buffer());
                 let full = std::mem::replace(&mut self.segment, next);
                 self.keep(full)?;
                 self.intake.scan(&mut self.segment)?;

@@ -18,7 +18,7 @@ pub(super) struct Shelf {
 
 #[derive(Debug)]
 enum Place {
-    Memory(Vec<Box<[u8]>>),
+    Memory(Vec<Vec<u8>>),
     /// Every byte at its address. The file has no name and vanishes when it is closed, however the process ends.
     File(File),
 }
@@ -33,8 +33,13 @@ impl Shelf {
         matches!(self.place, Place::File(_))
     }
 
-    /// Puts a segment at its address; segments come in order. Answers its buffer when that is free again.
-    pub(super) fn put(&mut self, at: u64, bytes: Vec<u8>) -> Result<Option<Vec<u8>>, CheckoutError> {
+    /// A buffer for the next segment.
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        self.share.budget().buffer()
+    }
+
+    /// Puts a segment at its address; segments come in order.
+    pub(super) fn put(&mut self, at: u64, bytes: Vec<u8>) -> Result<(), CheckoutError> {
         let len = bytes.len();
         let fits = |share: &mut Share, limit| share.bytes() + len as u64 <= limit && share.grow(len as u64);
         if !self.is_on_disk() && !fits(&mut self.share, self.memory_limit) {
@@ -45,15 +50,15 @@ impl Shelf {
         self.used.push(len as u32);
         match &mut self.place {
             Place::Memory(segments) => {
-                segments.resize(segment, Box::default());
-                segments.push(bytes.into_boxed_slice());
-                Ok(None)
+                segments.resize(segment, Vec::new());
+                segments.push(bytes);
             }
             Place::File(file) => {
                 write_at(file, at, &bytes).map_err(CheckoutError::local("write to the spool file"))?;
-                Ok(Some(bytes))
+                self.share.budget().recycle([bytes].into_iter());
             }
         }
+        Ok(())
     }
 
     /// Moves everything to a file.
@@ -68,9 +73,22 @@ impl Shelf {
                 write_at(&file, (i * SEGMENT) as u64, segment).map_err(CheckoutError::local("write to the spool file"))?;
             }
         }
+        self.recycle();
         self.place = Place::File(file);
         self.share.release();
         Ok(())
+    }
+
+    fn recycle(&mut self) {
+        if let Place::Memory(segments) = &mut self.place {
+            self.share.budget().recycle(segments.drain(..));
+        }
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        self.recycle();
     }
 }
 

@@ -164,36 +164,45 @@ impl State {
 #[inline]
 fn compress<const N: usize>(states: &mut [State; N], chunks: [&Chunk; N]) {
     let mut lanes = *states;
-    let mut schedule = chunks.map(|chunk| message_words(chunk));
-    for quarter in 0..4 {
-        let k = &K[quarter * 4..quarter * 4 + 4];
-        let last = quarter == 3;
-        rounds::<N, 0>(&mut lanes, &mut schedule, k[0], last);
-        rounds::<N, 1>(&mut lanes, &mut schedule, k[1], last);
-        rounds::<N, 2>(&mut lanes, &mut schedule, k[2], last);
-        rounds::<N, 3>(&mut lanes, &mut schedule, k[3], last);
+    let mut schedule = [[_mm_setzero_si128(); 4]; N];
+    for lane in 0..N {
+        schedule[lane] = message_words(chunks[lane]);
     }
-    for (state, lane) in states.iter_mut().zip(lanes) {
-        state.abef = _mm_add_epi32(state.abef, lane.abef);
-        state.cdgh = _mm_add_epi32(state.cdgh, lane.cdgh);
+    sixteen_rounds::<N, 0>(&mut lanes, &mut schedule);
+    sixteen_rounds::<N, 4>(&mut lanes, &mut schedule);
+    sixteen_rounds::<N, 8>(&mut lanes, &mut schedule);
+    sixteen_rounds::<N, 12>(&mut lanes, &mut schedule);
+    for lane in 0..N {
+        states[lane].abef = _mm_add_epi32(states[lane].abef, lanes[lane].abef);
+        states[lane].cdgh = _mm_add_epi32(states[lane].cdgh, lanes[lane].cdgh);
     }
 }
 
-/// Four rounds in every lane, with the words at `AT` of the schedule, which are then replaced with those for sixteen rounds later.
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 #[inline]
-fn rounds<const N: usize, const AT: usize>(lanes: &mut [State; N], schedule: &mut [[__m128i; 4]; N], k: [u32; 4], last: bool) {
-    let k = words(k);
-    for (lane, w) in lanes.iter_mut().zip(schedule) {
-        let low = _mm_add_epi32(w[AT], k);
-        lane.cdgh = _mm_sha256rnds2_epu32(lane.cdgh, lane.abef, low);
-        let high = _mm_shuffle_epi32::<0x0e>(low);
-        lane.abef = _mm_sha256rnds2_epu32(lane.abef, lane.cdgh, high);
-        if !last {
+fn sixteen_rounds<const N: usize, const FROM: usize>(lanes: &mut [State; N], schedule: &mut [[__m128i; 4]; N]) {
+    rounds::<N, FROM, 0>(lanes, schedule);
+    rounds::<N, FROM, 1>(lanes, schedule);
+    rounds::<N, FROM, 2>(lanes, schedule);
+    rounds::<N, FROM, 3>(lanes, schedule);
+}
+
+/// Four rounds in every lane, those of `K[FROM + AT]`, with the words at `AT` of the schedule; after the first sixteen they are made of the words before.
+#[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
+#[inline]
+fn rounds<const N: usize, const FROM: usize, const AT: usize>(lanes: &mut [State; N], schedule: &mut [[__m128i; 4]; N]) {
+    let k = words(K[FROM + AT]);
+    for lane in 0..N {
+        let (state, w) = (&mut lanes[lane], &mut schedule[lane]);
+        if FROM > 0 {
             let (next, third, fourth) = (w[(AT + 1) % 4], w[(AT + 2) % 4], w[(AT + 3) % 4]);
             let sum = _mm_add_epi32(_mm_sha256msg1_epu32(w[AT], next), _mm_alignr_epi8::<4>(fourth, third));
             w[AT] = _mm_sha256msg2_epu32(sum, fourth);
         }
+        let low = _mm_add_epi32(w[AT], k);
+        state.cdgh = _mm_sha256rnds2_epu32(state.cdgh, state.abef, low);
+        let high = _mm_shuffle_epi32::<0x0e>(low);
+        state.abef = _mm_sha256rnds2_epu32(state.abef, state.cdgh, high);
     }
 }
 
@@ -201,18 +210,24 @@ fn rounds<const N: usize, const AT: usize>(lanes: &mut [State; N], schedule: &mu
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 #[inline]
 fn message_words(chunk: &Chunk) -> [__m128i; 4] {
+    let (quarters, _) = chunk.as_chunks::<16>();
+    [quarter(&quarters[0]), quarter(&quarters[1]), quarter(&quarters[2]), quarter(&quarters[3])]
+}
+
+#[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
+#[inline]
+fn quarter(bytes: &[u8; 16]) -> __m128i {
+    let both = u128::from_le_bytes(*bytes);
     let reverse = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
-    let (halves, _) = chunk.as_chunks::<8>();
-    let half = |i: usize| i64::from_le_bytes(halves[i]);
-    [0, 2, 4, 6].map(|i| _mm_shuffle_epi8(_mm_set_epi64x(half(i + 1), half(i)), reverse))
+    _mm_shuffle_epi8(_mm_set_epi64x((both >> 64) as i64, both as i64), reverse)
 }
 
 /// Four words, the first the lowest.
 #[target_feature(enable = "sha,sse2,ssse3,sse4.1")]
 #[inline]
 fn words(words: [u32; 4]) -> __m128i {
-    let [a, b, c, d] = words.map(u32::cast_signed);
-    _mm_set_epi32(d, c, b, a)
+    let [a, b, c, d] = words;
+    _mm_set_epi32(d.cast_signed(), c.cast_signed(), b.cast_signed(), a.cast_signed())
 }
 
 const K: [[u32; 4]; 16] = [

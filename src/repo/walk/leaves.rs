@@ -1,6 +1,6 @@
 use crate::repo::mst::key_height;
 use crate::repo::{CheckoutError, Extent, Link, TreeFault};
-use crate::syntax::RecordPathRef;
+use crate::syntax::{RecordKey, RecordPathRef};
 
 /// A batch of records in key order: paths and CIDs, no bytes. Made to be used again for batch after batch, so that a record costs no allocation.
 #[derive(Debug, Default)]
@@ -110,17 +110,16 @@ impl Leaves {
         self.dropped.clear();
     }
 
-    /// Takes the next key of the tree; `layer` is that of its node.
-    pub(super) fn push(&mut self, key: &[u8], link: Option<Link>, layer: u8, extent: Option<Extent>) -> Result<(), CheckoutError> {
-        let fault = match (RecordPathRef::new(key), link, extent) {
-            (Ok(_), Some(_), Some(extent)) if extent.len > Self::MAX_RECORD => LeafFault::Length(extent.len),
-            (Ok(path), Some(link), extent) => {
-                self.paths.push_str(path.as_str());
-                self.entries.push(Entry { path_end: self.paths.len(), link, extent, layer });
+    /// Takes the next key of the tree, its record's link (none when it is of a kind that is not allowed), and the layer of its node.
+    pub(super) fn push(&mut self, key: &[u8], link: Option<Link>, layer: u8) -> Result<(), CheckoutError> {
+        let fault = match (self.path(key), link) {
+            (Some(path), Some(link)) => {
+                self.paths.push_str(path);
+                self.entries.push(Entry { path_end: self.paths.len(), link, extent: None, layer });
                 return Ok(());
             }
-            (Err(_), ..) => LeafFault::Path,
-            (Ok(_), None, _) => LeafFault::Link,
+            (Some(_), None) => LeafFault::Link,
+            (None, _) => LeafFault::Path,
         };
         let belongs = key_height(key) as u8;
         if belongs != layer {
@@ -129,6 +128,54 @@ impl Leaves {
         }
         self.dropped.push(DroppedLeaf { key: String::from_utf8_lossy(key).into_owned(), fault });
         Ok(())
+    }
+
+    /// The key as a path, if it is one. Most keys are of the same collection as the one before, which then needs no second look.
+    fn path<'k>(&self, key: &'k [u8]) -> Option<&'k str> {
+        let before = self.entries.len().checked_sub(2).and_then(|last| self.entries.get(last)).map_or(0, |entry| entry.path_end);
+        let collection = self.paths[before..].split_inclusive('/').next().unwrap_or_default();
+        match key.strip_prefix(collection.as_bytes()) {
+            Some(record_key) if !collection.is_empty() && RecordKey::is_valid(record_key) => std::str::from_utf8(key).ok(),
+            _ => RecordPathRef::new(key).ok().map(RecordPathRef::as_str),
+        }
+    }
+
+    pub(super) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.entries.iter().map(|entry| &entry.link)
+    }
+
+    pub(super) fn set_extent(&mut self, position: usize, extent: Extent) {
+        if let Some(entry) = self.entries.get_mut(position) {
+            entry.extent = Some(extent);
+        }
+    }
+
+    /// The error that says that a record is not there.
+    pub(super) fn missing(&self, position: usize) -> CheckoutError {
+        let path = self.keys().nth(position).unwrap_or_default();
+        let link = self.entries.get(position).map_or(Link::from_digest([0; 32]), |entry| entry.link);
+        CheckoutError::MissingRecord { path: String::from_utf8_lossy(path).into_owned(), link }
+    }
+
+    /// Leaves out the records that are longer than any may be.
+    pub(super) fn drop_long(&mut self) {
+        let is_long = |entry: &Entry| entry.extent.is_some_and(|extent| extent.len > Self::MAX_RECORD);
+        if !self.entries.iter().any(is_long) {
+            return;
+        }
+        let (paths, entries) = (std::mem::take(&mut self.paths), std::mem::take(&mut self.entries));
+        let mut start = 0;
+        for entry in entries {
+            let path = &paths[start..entry.path_end];
+            start = entry.path_end;
+            if is_long(&entry) {
+                let fault = LeafFault::Length(entry.extent.map_or(0, Extent::len));
+                self.dropped.push(DroppedLeaf { key: path.to_owned(), fault });
+            } else {
+                self.paths.push_str(path);
+                self.entries.push(Entry { path_end: self.paths.len(), ..entry });
+            }
+        }
     }
 
     /// The keys in order.

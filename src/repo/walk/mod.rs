@@ -125,6 +125,7 @@ impl Walk {
             self.step(leaves)?;
         }
         check::layers(leaves, &self.root)?;
+        self.blocks.locate(leaves)?;
         if self.state == State::Over { self.blocks.check_unrelated() } else { Ok(()) }
     }
 
@@ -160,12 +161,7 @@ impl Walk {
             }
             Turn::Entry(entry) => {
                 frame.read_key(&entry, &mut self.last)?;
-                let value = entry.value(frame.block());
-                let extent = match &value {
-                    Some(link) => self.blocks.record(&self.last, link)?,
-                    None => None,
-                };
-                leaves.push(&self.last, value, frame.layer, extent)
+                leaves.push(&self.last, entry.value(frame.block()), frame.layer)
             }
             Turn::Done => {
                 self.depth -= 1;
