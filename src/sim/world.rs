@@ -244,7 +244,7 @@ impl World {
         *repo = snapshot.0.clone();
     }
 
-    /// Makes all repos that are not made yet, on all cores. Takes about a second for 300 thousand records.
+    /// Makes all repos that are not made yet, on all cores. Takes a second for some 200 thousand records.
     pub fn make_all(&self) {
         let accounts = self.accounts();
         let next = AtomicU64::new(0);
