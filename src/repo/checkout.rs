@@ -14,16 +14,16 @@ use crate::syntax::Did;
 pub struct Checkout {
     commit: Commit,
     pub(super) storage: Box<dyn Storage>,
-    pub(super) index: Index,
-    pub(super) key: TagKey,
+    /// None when the blocks lie in the order of a walk.
+    pub(super) index: Option<(Index, TagKey)>,
     /// Bytes of all sections.
     pub(super) total: u64,
     pub(super) unrelated_limit: u64,
 }
 
 impl Checkout {
-    pub(super) fn new(commit: Commit, storage: Box<dyn Storage>, index: Index, key: TagKey, total: u64, unrelated_limit: u64) -> Self {
-        Self { commit, storage, index, key, total, unrelated_limit }
+    pub(super) fn new(commit: Commit, storage: Box<dyn Storage>, index: Option<(Index, TagKey)>, total: u64, unrelated_limit: u64) -> Self {
+        Self { commit, storage, index, total, unrelated_limit }
     }
 
     /// The commit, decoded but not verified.
@@ -46,6 +46,11 @@ impl Checkout {
             return Err(CheckoutError::Account { expected: did.clone(), found: commit.did().clone() });
         }
         key.verify(commit.unsigned(), commit.signature()).map_err(|fault| CheckoutError::Signature { link: commit.link(), fault })
+    }
+
+    /// Whether the blocks of the file came in the order of a walk, so that none had to be indexed.
+    pub fn is_streamable(&self) -> bool {
+        self.index.is_none()
     }
 
     /// Begins a walk over all records in key order. Walks are independent of one another.

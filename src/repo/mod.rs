@@ -4,6 +4,7 @@ mod cbor;
 mod checkout;
 mod cid_text;
 mod commit;
+mod cursor;
 #[cfg(feature = "sim")]
 pub mod damage;
 pub(crate) mod emit;
@@ -16,6 +17,7 @@ mod intake;
 pub mod json;
 mod link;
 pub mod mst;
+mod preorder;
 pub mod record;
 mod scan;
 mod segment;

@@ -126,12 +126,12 @@ impl Spool {
         while !bytes.is_empty() {
             let taken = self.segment.fill(bytes);
             bytes = &bytes[taken..];
-            self.intake.scan(&mut self.segment)?;
+            self.intake.scan(&mut self.segment, &self.shelf)?;
             if self.segment.is_full() {
                 let next = self.segment.split(self.shelf.buffer());
                 let full = std::mem::replace(&mut self.segment, next);
                 self.keep(full)?;
-                self.intake.scan(&mut self.segment)?;
+                self.intake.scan(&mut self.segment, &self.shelf)?;
             }
         }
         Ok(())

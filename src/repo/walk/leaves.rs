@@ -110,12 +110,13 @@ impl Leaves {
         self.dropped.clear();
     }
 
-    /// Takes the next key of the tree, its record's link (none when it is of a kind that is not allowed), and the layer of its node.
-    pub(super) fn push(&mut self, key: &[u8], link: Option<Link>, layer: u8) -> Result<(), CheckoutError> {
+    /// Takes the next key of the tree, its record's link (none when it is of a kind that is not allowed), the layer of its node, and where the
+    /// record lies, if that is known.
+    pub(super) fn push(&mut self, key: &[u8], link: Option<Link>, layer: u8, extent: Option<Extent>) -> Result<(), CheckoutError> {
         let fault = match (self.path(key), link) {
             (Some(path), Some(link)) => {
                 self.paths.push_str(path);
-                self.entries.push(Entry { path_end: self.paths.len(), link, extent: None, layer });
+                self.entries.push(Entry { path_end: self.paths.len(), link, extent, layer });
                 return Ok(());
             }
             (Some(_), None) => LeafFault::Link,

@@ -130,6 +130,7 @@ impl Walk {
     }
 
     fn enter_root(&mut self) -> Result<(), CheckoutError> {
+        self.blocks.begin()?;
         self.enter(self.root, None)?;
         self.state = State::Walking;
         Ok(())
@@ -161,7 +162,12 @@ impl Walk {
             }
             Turn::Entry(entry) => {
                 frame.read_key(&entry, &mut self.last)?;
-                leaves.push(&self.last, entry.value(frame.block()), frame.layer)
+                let value = entry.value(frame.block());
+                let extent = match &value {
+                    Some(link) => self.blocks.record(&self.last, link)?,
+                    None => None,
+                };
+                leaves.push(&self.last, value, frame.layer, extent)
             }
             Turn::Done => {
                 self.depth -= 1;
