@@ -13,7 +13,7 @@ pub fn hash(car: &[u8]) -> Blocks<'_> {
     while !rest.is_empty() {
         let (section, after) = section(rest);
         let (cid, block) = section.split_at(36);
-        assert_eq!(Sha256::digest(block).as_slice(), &cid[4..]);
+        assert_eq!(Sha256::digest(block)[..], cid[4..]);
         blocks.insert(&cid[4..], block);
         rest = after;
     }
@@ -25,7 +25,7 @@ pub fn floor(car: &[u8]) {
     let mut rest = skip(car);
     while !rest.is_empty() {
         let (section, after) = section(rest);
-        assert_eq!(Sha256::digest(&section[36..]).as_slice(), &section[4..36]);
+        assert_eq!(Sha256::digest(&section[36..])[..], section[4..36]);
         rest = after;
     }
 }
@@ -55,7 +55,7 @@ fn node(blocks: &Blocks<'_>, link: &[u8], layer: Option<u32>, last: &mut Vec<u8>
     for (prefix, suffix, value, tree) in entries {
         key.truncate(prefix);
         key.extend_from_slice(suffix);
-        assert!(*key > *last, "order");
+        assert!(key.as_slice() > last.as_slice(), "order");
         assert_eq!(Some(height(&key)), layer, "layer");
         assert!(blocks.contains_key(value), "completeness");
         last.clone_from(&key);
