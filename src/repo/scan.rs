@@ -19,7 +19,8 @@ pub(super) trait Sink {
     fn boolean(&mut self, value: bool);
     fn integer(&mut self, value: i64);
     fn bytes(&mut self, value: &[u8]);
-    fn text(&mut self, value: &str);
+    /// A text, in UTF-8.
+    fn text(&mut self, value: &[u8]);
     /// A link, as a binary CID.
     fn link(&mut self, cid: &[u8]);
     /// An array begins; `index` counts its elements from 0.
@@ -28,7 +29,7 @@ pub(super) trait Sink {
     fn array_end(&mut self);
     /// A map begins; `index` counts its pairs from 0.
     fn map(&mut self);
-    fn key(&mut self, index: u64, key: &str);
+    fn key(&mut self, index: u64, key: &[u8]);
     fn map_end(&mut self);
 }
 
@@ -38,13 +39,13 @@ impl Sink for () {
     fn boolean(&mut self, _: bool) {}
     fn integer(&mut self, _: i64) {}
     fn bytes(&mut self, _: &[u8]) {}
-    fn text(&mut self, _: &str) {}
+    fn text(&mut self, _: &[u8]) {}
     fn link(&mut self, _: &[u8]) {}
     fn array(&mut self) {}
     fn element(&mut self, _: u64) {}
     fn array_end(&mut self) {}
     fn map(&mut self) {}
-    fn key(&mut self, _: u64, _: &str) {}
+    fn key(&mut self, _: u64, _: &[u8]) {}
     fn map_end(&mut self) {}
 }
 
@@ -146,10 +147,14 @@ impl<'b> Scanner<'b> {
     }
 
     #[inline]
-    fn text(&mut self, first: u8) -> Result<&'b str, RecordFault> {
+    fn text(&mut self, first: u8) -> Result<&'b [u8], RecordFault> {
         let at = self.at;
         let content = self.string(first)?;
-        std::str::from_utf8(content).map_err(|_| RecordFault::Encoding { offset: at, rule: CborRule::Utf8 })
+        // Most texts are ASCII, which is found out a word at a time.
+        if content.is_ascii() || std::str::from_utf8(content).is_ok() {
+            return Ok(content);
+        }
+        Err(RecordFault::Encoding { offset: at, rule: CborRule::Utf8 })
     }
 
     fn link(&mut self) -> Result<&'b [u8], RecordFault> {
@@ -210,7 +215,7 @@ impl<'b> Scanner<'b> {
     fn map<S: Sink>(&mut self, first: u8, sink: &mut S, nesting: usize) -> Result<(), RecordFault> {
         let (len, nesting) = self.container(first, nesting)?;
         sink.map();
-        let mut previous = "";
+        let mut previous: &[u8] = &[];
         for index in 0..len {
             previous = self.key(previous)?;
             sink.key(index, previous);
@@ -221,7 +226,7 @@ impl<'b> Scanner<'b> {
     }
 
     /// A key, which must come after the one before it: the shorter first, then by bytes. The empty key would come first, and is not allowed.
-    fn key(&mut self, previous: &str) -> Result<&'b str, RecordFault> {
+    fn key(&mut self, previous: &[u8]) -> Result<&'b [u8], RecordFault> {
         let at = self.at;
         let fault = |rule| RecordFault::Encoding { offset: at, rule };
         let key = match self.bytes.get(at) {

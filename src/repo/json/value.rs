@@ -47,6 +47,11 @@ impl Builder {
     }
 }
 
+/// The sink is told nothing but UTF-8, so nothing is ever replaced.
+fn text(utf8: &[u8]) -> String {
+    String::from_utf8_lossy(utf8).into_owned()
+}
+
 impl Sink for Builder {
     fn null(&mut self) {
         self.value(Value::Null);
@@ -64,8 +69,8 @@ impl Sink for Builder {
         self.marked("$bytes", STANDARD_NO_PAD.encode(value));
     }
 
-    fn text(&mut self, value: &str) {
-        self.value(value.into());
+    fn text(&mut self, value: &[u8]) {
+        self.value(text(value).into());
     }
 
     fn link(&mut self, cid: &[u8]) {
@@ -86,9 +91,9 @@ impl Sink for Builder {
         self.open.push(Open::Map(Map::new(), String::new()));
     }
 
-    fn key(&mut self, _: u64, key: &str) {
+    fn key(&mut self, _: u64, key: &[u8]) {
         if let Some(Open::Map(_, next)) = self.open.last_mut() {
-            *next = key.to_owned();
+            *next = text(key);
         }
     }
 

@@ -22,9 +22,8 @@ impl Writer<'_> {
         }
     }
 
-    fn string(&mut self, text: &str) {
+    fn string(&mut self, bytes: &[u8]) {
         self.out.push(b'"');
-        let bytes = text.as_bytes();
         let mut written = 0;
         for (at, &byte) in bytes.iter().enumerate() {
             if byte >= 0x20 && byte != b'"' && byte != b'\\' {
@@ -78,7 +77,7 @@ impl Sink for Writer<'_> {
         self.put(b"\"}");
     }
 
-    fn text(&mut self, value: &str) {
+    fn text(&mut self, value: &[u8]) {
         self.string(value);
     }
 
@@ -104,7 +103,7 @@ impl Sink for Writer<'_> {
         self.out.push(b'{');
     }
 
-    fn key(&mut self, index: u64, key: &str) {
+    fn key(&mut self, index: u64, key: &[u8]) {
         self.separate(index);
         self.string(key);
         self.out.push(b':');
