@@ -1,4 +1,6 @@
 //! Keeps a copy of AT Protocol repositories complete and current.
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod consumer;
 pub mod engine;
 pub mod fetch;

@@ -122,7 +122,11 @@ impl Builder {
     pub async fn build(self) -> Result<Backfiller, BuildError> {
         let resolver = match self.resolver {
             Some(resolver) => resolver,
-            None => Arc::new(CachedResolver::new(HttpResolver::new(ResolverOptions::default())?, CacheOptions::default())),
+            None => {
+                let (user_agent, development) = (self.http.user_agent.clone(), self.http.development);
+                let options = ResolverOptions { user_agent, development, ..ResolverOptions::default() };
+                Arc::new(CachedResolver::new(HttpResolver::new(options)?, CacheOptions::default()))
+            }
         };
         let source = match (self.source, self.checkout_path) {
             (Some(source), _) => source,
@@ -144,6 +148,7 @@ impl Builder {
             counters: Default::default(),
             open: Default::default(),
             lanes: Default::default(),
+            held: Default::default(),
             dispatch: Notify::new(),
             room: Notify::new(),
             settled: Notify::new(),

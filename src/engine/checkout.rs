@@ -80,6 +80,14 @@ impl Fetcher {
         Ok(self.resolver.resolve(did).await?)
     }
 
+    /// Who the account is now, past what is remembered.
+    ///
+    /// # Errors
+    /// [`CheckoutFailure::Resolve`].
+    pub async fn identity_anew(&self, did: &Did) -> Result<Arc<Identity>, CheckoutFailure> {
+        Ok(self.resolver.refresh(did).await?)
+    }
+
     /// The host that is asked for an account's repo, as the pace names it.
     pub fn host(&self, identity: &Identity) -> String {
         self.source.host_for(&identity.pds).name().to_owned()

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::checkout::Fetcher;
 use super::clock::Clock;
+use super::held::Held;
 use super::lanes::LaneQueue;
 use super::open::OpenRepos;
 use super::options::Options;
@@ -29,6 +30,7 @@ pub(super) struct Core {
     pub(super) counters: Counters,
     pub(super) open: Arc<OpenRepos>,
     pub(super) lanes: LaneQueue,
+    pub(super) held: Held,
     /// Wakes the dispatcher: there may be something to claim.
     pub(super) dispatch: Notify,
     /// Wakes the dispatcher: a worker has ended.

@@ -96,12 +96,14 @@ impl Dispatcher {
             self.queue_of(name).more = true;
         }
         if due.unplaced {
-            let limit = LOOK_UPS + self.looking_up.len();
+            let limit = LOOK_UPS + self.looking_up.len() + self.core.held.len();
             for did in self.core.store.due(Where::Unplaced, now, limit).await? {
                 if self.looking_up.len() >= LOOK_UPS {
                     break;
                 }
-                self.look_up(did);
+                if !self.core.held.is_held(&did) {
+                    self.look_up(did);
+                }
             }
         }
         Ok(due.next_retry.map_or(Duration::MAX, |at| now.until(at)))
@@ -156,6 +158,7 @@ impl Dispatcher {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return ready_at };
             let Some(host) = self.turn.pop_front() else { return ready_at };
             let Some(open) = self.next_of(&host).await else {
+                // The next search finds it again if there is more.
                 self.queues.remove(&host);
                 continue;
             };
@@ -179,21 +182,22 @@ impl Dispatcher {
     /// The next repo of a host that nobody has open.
     async fn next_of(&mut self, host: &str) -> Option<Open> {
         let queue = self.queues.get_mut(host)?;
-        loop {
-            if queue.dids.is_empty() && std::mem::take(&mut queue.more) {
-                match self.core.store.due(Where::Host(host), self.core.now(), QUEUE).await {
-                    Ok(dids) => {
-                        queue.more = dids.len() == QUEUE;
-                        queue.dids.extend(dids);
-                    }
-                    Err(error) => self.core.store_failed("looking for repos of a host", &error),
+        if queue.dids.is_empty() && std::mem::take(&mut queue.more) {
+            let limit = QUEUE + self.core.held.len();
+            match self.core.store.due(Where::Host(host), self.core.now(), limit).await {
+                Ok(dids) => {
+                    queue.more = dids.len() == limit;
+                    queue.dids.extend(dids.into_iter().filter(|did| !self.core.held.is_held(did)));
                 }
+                Err(error) => self.core.store_failed("looking for repos of a host", &error),
             }
-            let did = queue.dids.pop_front()?;
+        }
+        while let Some(did) = queue.dids.pop_front() {
             if let Some(open) = self.core.open.open(&did) {
                 return Some(open);
             }
         }
+        None
     }
 
     fn start(&self, open: Open, host: String, permit: Permit, slot: OwnedSemaphorePermit) {

@@ -17,6 +17,7 @@ mod deliver;
 mod dispatcher;
 mod flush;
 mod flush_plan;
+mod held;
 mod lanes;
 mod open;
 mod options;

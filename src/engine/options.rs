@@ -5,7 +5,6 @@ use crate::consumer::CollectionFilter;
 
 /// How a [`super::Backfiller`] works. Every field has a default that is kind to hosts and fits a small machine.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct Options {
     /// Repos that are checked out at once. Default 10.
     pub parallel_backfills: NonZeroUsize,

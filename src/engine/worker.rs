@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 enum End {
     /// The attempt failed.
     Failed { kind: FailureKind, failure: String, in_doubt: Vec<RecordPath> },
-    /// The program stops.
+    /// No attempt was made, or not to its end: the program stops, or the account has moved.
     Released { in_doubt: Vec<RecordPath> },
     /// The host turned the request down for load.
     Refused,
@@ -47,7 +47,7 @@ pub(super) async fn place(core: &Core, did: &Did) -> Option<String> {
     match placed {
         Ok(identity) => remember_host(core, &identity).await,
         Err(failure) => {
-            claim_and_settle(core, did, &failure).await;
+            unresolved(core, did, &failure).await;
             None
         }
     }
@@ -71,7 +71,7 @@ pub(super) async fn run(core: &Arc<Core>, did: &Did, host: &str, permit: Permit)
         identity = core.fetcher.identity(did) => identity,
     };
     match identity {
-        Err(failure) => claim_and_settle(core, did, &failure).await,
+        Err(failure) => unresolved(core, did, &failure).await,
         Ok(identity) if core.fetcher.host(&identity) != host => {
             // The account has moved: its queue is another host's.
             remember_host(core, &identity).await;
@@ -104,9 +104,13 @@ async fn claim(core: &Core, did: &Did) -> Option<Job> {
     }
 }
 
-/// Records a failure that was found before the job was claimed.
-async fn claim_and_settle(core: &Core, did: &Did, failure: &CheckoutFailure) {
-    if let Some(job) = claim(core, did).await {
+/// Records that the identity of an account was not to be had, which was found before its job was claimed.
+async fn unresolved(core: &Core, did: &Did, failure: &CheckoutFailure) {
+    if let Disposition::Refused(pause) = failure.disposition() {
+        // The directory is busy. The job is not touched: no attempt was made.
+        add(&core.counters.refused, 1);
+        core.held.hold(did, pause);
+    } else if let Some(job) = claim(core, did).await {
         settle(core, &job, end_of(failure)).await;
     }
     core.settled.notify_waiters();
@@ -123,9 +127,13 @@ fn end_of(failure: &CheckoutFailure) -> End {
 
 /// Checkout, delivery, flush. The claim is committed before the fetch begins, so every op set that is discarded before it is in the checkout.
 async fn backfill(core: &Arc<Core>, job: &Job, identity: &Identity, permit: Permit) -> Result<(), End> {
-    let (checkout, own_host) = tokio::select! {
+    let fetched = tokio::select! {
         () = core.stop.cancelled() => return Err(End::Released { in_doubt: Vec::new() }),
-        fetched = core.fetcher.fetch(identity, permit) => fetched.map_err(|failure| end_of(&failure))?,
+        fetched = core.fetcher.fetch(identity, permit) => fetched,
+    };
+    let (checkout, own_host) = match fetched {
+        Ok(fetched) => fetched,
+        Err(failure) => return Err(not_fetched(core, identity, &failure).await),
     };
     add(&core.counters.checkout_bytes, checkout.bytes() as usize);
     let position = Position { rev: checkout.commit().rev(), data: Some(checkout.commit().data()) };
@@ -148,6 +156,26 @@ async fn backfill(core: &Arc<Core>, job: &Job, identity: &Identity, permit: Perm
             add(&core.counters.checkouts_repeated, 1);
             Err(End::Event(JobEvent::Gap, String::new()))
         }
+    }
+}
+
+/// What becomes of the job when the repo was not fetched.
+async fn not_fetched(core: &Core, identity: &Identity, failure: &CheckoutFailure) -> End {
+    match failure.disposition() {
+        // Another than the account's host refused, a redirect's target: the pace of this host knows nothing of it.
+        Disposition::Refused(pause) if matches!(failure, CheckoutFailure::Fetch(error) if error.host != core.fetcher.host(identity)) => {
+            core.held.hold(&identity.did, pause);
+            End::Refused
+        }
+        // A host that an account has left says so of it, too.
+        Disposition::Unavailable(_) => match core.fetcher.identity_anew(&identity.did).await {
+            Ok(now) if now.pds != identity.pds => {
+                remember_host(core, &now).await;
+                End::Released { in_doubt: Vec::new() }
+            }
+            Ok(_) | Err(_) => end_of(failure),
+        },
+        Disposition::Failed(_) | Disposition::Refused(_) => end_of(failure),
     }
 }
 

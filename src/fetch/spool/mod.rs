@@ -12,7 +12,6 @@ use crate::repo::{Checkout, CheckoutError, Intake, Limits, Segment};
 
 /// What a [`Spool`] may use and accept.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct SpoolOptions {
     /// Bytes of one repo kept in memory, beside what the budget of all spools allows. 32 MiB: all but some per mille of repos fit.
     /// Above it a repo lies in a temporary file.
