@@ -138,7 +138,7 @@ impl Store for DieselStore {
     }
 
     fn consumers(&self) -> StoreFuture<'_, Vec<String>> {
-        self.read("reading the names of consumers", |connection| reads::consumers(connection)).boxed()
+        self.read("reading the names of consumers", reads::consumers).boxed()
     }
 
     fn enqueue<'a>(&'a self, consumer: ConsumerId, dids: &'a [Did]) -> StoreFuture<'a, u64> {
