@@ -176,3 +176,29 @@ fn a_disk_that_takes_no_file_is_a_local_failure() {
     let outcome = car(&blocks[0].0, &blocks).chunks(4096).try_for_each(|piece| spool.push(piece));
     assert_eq!(outcome.unwrap_err().kind(), FailureKind::Local);
 }
+
+#[test]
+fn a_repo_that_two_threads_hash_is_read_as_any_other() {
+    let truth = many(40_000);
+    let mut blocks = blocks(&truth);
+    let root = blocks[0].0;
+    let budget = SpoolBudget::new(1 << 30);
+    let middle = blocks.len() / 2;
+    for (departure, memory) in [(None, u64::MAX), (Some(middle), u64::MAX), (Some(middle), 3 << 20), (Some(0), 0)] {
+        if let Some(departure) = departure {
+            blocks[departure..].sort();
+        }
+        let checkout = spooled(&car(&root, &blocks), 100_000, memory, &budget).unwrap();
+        assert_eq!(checkout.is_streamable(), departure.is_none());
+        assert_eq!(read(&checkout, 1000).unwrap(), truth);
+    }
+    let mut car = car(&root, &blocks);
+    assert!(car.len() > 8 << 20);
+    let broken = car.len() - 1_000_000;
+    car[broken] ^= 1;
+    let outcome = spooled(&car, 100_000, u64::MAX, &budget).unwrap_err();
+    // Most bytes are a block's, and the rest are a CID's or a length's.
+    assert_eq!(outcome.kind(), FailureKind::MalformedCar, "{outcome}");
+    drop(outcome);
+    assert_eq!(budget.left(), 1 << 30);
+}

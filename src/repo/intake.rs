@@ -68,9 +68,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Hashes the blocks of a segment. Costly; may run on another thread, then [`Intake::absorb`] takes what it answers.
-    pub(crate) fn verify(&self, segment: &Segment) -> Result<Vec<Verified>, CheckoutError> {
-        segment.verify(&self.key)
+    /// What hashes the blocks of segments, on whatever thread. [`Intake::absorb`] takes what it answers, segment by segment in their order.
+    pub(crate) fn verifier(&self) -> Verifier {
+        Verifier { key: self.key }
     }
 
     /// Puts verified blocks into the index, unless they came in order.
@@ -111,6 +111,22 @@ impl Intake {
         let block = read_block(storage.as_ref(), &link, extent, &mut buffer)?.ok_or(CheckoutError::MissingCommit { link })?;
         let commit = Commit::decode(block).map_err(|fault| CheckoutError::Commit { link, fault })?;
         Ok(Checkout::new(commit, storage, Some((self.index, self.key)), self.total, self.limits.unrelated))
+    }
+}
+
+/// Hashes the blocks of segments: most of the work of reading a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verifier {
+    key: TagKey,
+}
+
+impl Verifier {
+    /// Hashes every block of a segment.
+    ///
+    /// # Errors
+    /// On the first block that does not have the hash of its CID.
+    pub(crate) fn verify(&self, segment: &Segment) -> Result<Vec<Verified>, CheckoutError> {
+        segment.verify(&self.key)
     }
 }
 

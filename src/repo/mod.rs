@@ -31,11 +31,11 @@ pub use checkout::Checkout;
 pub use commit::{Commit, CommitFault};
 pub use error::{CheckoutError, TreeFault};
 pub use index::Extent;
-pub(crate) use intake::{Intake, Limits};
+pub(crate) use intake::{Intake, Limits, Verifier};
 pub use link::{Link, NotALink};
 pub use mst::NodeFault;
 pub use record::RecordFault;
-pub(crate) use segment::Segment;
+pub(crate) use segment::{Segment, Verified};
 pub use signature::{Curve, KeyError, PublicKey, SignatureError};
 #[cfg(feature = "sim")]
 pub use signing::SigningKey;

@@ -1,11 +1,15 @@
 //! The spool: takes the bytes of one repo as they arrive, hashing every block, and keeps them until the checkout is done.
 
 mod budget;
+mod second;
 mod shelf;
 
+use std::collections::VecDeque;
+use std::io;
 use std::path::PathBuf;
 
 pub use budget::SpoolBudget;
+use second::{Hashed, SecondThread, WORTH_IT};
 use shelf::Shelf;
 
 use crate::repo::{Checkout, CheckoutError, Intake, Limits, Segment};
@@ -22,13 +26,22 @@ pub struct SpoolOptions {
     pub max_blocks: u64,
     /// Bytes in the file that do not belong to the repo, beyond as many again as belong to it. 64 MiB.
     pub max_unrelated: u64,
+    /// Whether a repo of more than 4 MiB is hashed by a second thread, too. True: it hardly costs where the processors are busy with other repos.
+    pub second_thread: bool,
     /// The directory for temporary files; none for the system's.
     pub directory: Option<PathBuf>,
 }
 
 impl Default for SpoolOptions {
     fn default() -> Self {
-        Self { memory_limit: 32 << 20, max_bytes: 4 << 30, max_blocks: 16 << 20, max_unrelated: 64 << 20, directory: None }
+        Self {
+            memory_limit: 32 << 20,
+            max_bytes: 4 << 30,
+            max_blocks: 16 << 20,
+            max_unrelated: 64 << 20,
+            second_thread: true,
+            directory: None,
+        }
     }
 }
 
@@ -50,7 +63,31 @@ pub struct Spool {
     /// The beginning of the file, until the header is whole; none afterwards.
     head: Option<Vec<u8>>,
     segment: Segment,
+    /// Segments on their way to the shelf, in order.
+    passing: VecDeque<Passing>,
+    second: Second,
     shelf: Shelf,
+}
+
+/// A full segment.
+#[derive(Debug)]
+enum Passing {
+    /// With the second thread.
+    Away,
+    /// Hashed by this one, behind one that is away.
+    Hashed(Hashed),
+}
+
+/// Segments that may be on their way, beside those that the budget counts. Enough that neither thread waits for the other.
+const MOST_PASSING: usize = 6;
+
+#[derive(Debug)]
+enum Second {
+    /// Not yet worth it.
+    Idle,
+    Running(SecondThread),
+    /// Not wanted, or not to be had.
+    Never,
 }
 
 impl Spool {
@@ -59,10 +96,13 @@ impl Spool {
         let limits = Limits { blocks: options.max_blocks, unrelated: options.max_unrelated };
         Self {
             intake: Intake::new(limits),
-            max_bytes: options.max_bytes,
+            // Addresses end at 2^40, and the segments have gaps.
+            max_bytes: options.max_bytes.min(1 << 39),
             bytes: 0,
             head: Some(Vec::new()),
             segment: Segment::new(0, 0, Vec::new()),
+            passing: VecDeque::new(),
+            second: if options.second_thread { Second::Idle } else { Second::Never },
             shelf: Shelf::new(budget.share(), options.memory_limit, options.directory),
         }
     }
@@ -118,6 +158,7 @@ impl Spool {
         let last = self.segment.split(Vec::new());
         let last = std::mem::replace(&mut self.segment, last);
         self.keep(last)?;
+        self.settle(0)?;
         self.intake.finish(Box::new(self.shelf))
     }
 
@@ -136,13 +177,42 @@ impl Spool {
         Ok(())
     }
 
+    /// Takes a full segment: has it hashed, here or on the second thread, and puts those that are ready onto the shelf.
     fn keep(&mut self, segment: Segment) -> Result<(), CheckoutError> {
         if segment.is_empty() {
             return Ok(());
         }
-        let verified = self.intake.verify(&segment)?;
-        self.intake.absorb(&verified);
-        self.shelf.put(segment.address(), segment.into_bytes())?;
+        if matches!(self.second, Second::Idle) && self.bytes > WORTH_IT {
+            self.second = SecondThread::start(self.intake.verifier()).map_or(Second::Never, Second::Running);
+        }
+        let segment = match &self.second {
+            Second::Running(second) => second.offer(segment),
+            Second::Idle | Second::Never => Err(segment),
+        };
+        match segment {
+            Ok(()) => self.passing.push_back(Passing::Away),
+            Err(segment) => {
+                let verified = self.intake.verifier().verify(&segment);
+                self.passing.push_back(Passing::Hashed((segment, verified)));
+            }
+        }
+        self.settle(MOST_PASSING)
+    }
+
+    /// Puts segments onto the shelf, in order, until no more than so many are on their way, waiting for those that are away.
+    fn settle(&mut self, most: usize) -> Result<(), CheckoutError> {
+        while self.passing.len() > most || matches!(self.passing.front(), Some(Passing::Hashed(_))) {
+            let Some(passing) = self.passing.pop_front() else { return Ok(()) };
+            let hashed = match (passing, &self.second) {
+                (Passing::Hashed(hashed), _) => Some(hashed),
+                (Passing::Away, Second::Running(second)) => second.take(),
+                (Passing::Away, Second::Idle | Second::Never) => None,
+            };
+            let gone = || CheckoutError::local("hash on a second thread")(io::ErrorKind::BrokenPipe.into());
+            let (segment, verified) = hashed.ok_or_else(gone)?;
+            self.intake.absorb(&verified?);
+            self.shelf.put(segment.address(), segment.into_bytes())?;
+        }
         Ok(())
     }
 }
