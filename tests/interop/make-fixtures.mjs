@@ -15,6 +15,7 @@ import { FIXTURES } from './lib/fixtures.mjs'
 import { startNetwork } from './lib/network.mjs'
 
 const GZIP_ABOVE_BYTES = 100_000
+const LIFETIME_MS = 600_000
 const OUT = path.join(import.meta.dirname, '../../fixtures')
 
 function writeListing(name, records) {
@@ -47,6 +48,7 @@ const wanted = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(FIX
 const unknown = wanted.filter((name) => !Object.hasOwn(FIXTURES, name))
 if (unknown.length > 0) throw new Error(`no such fixture: ${unknown}`)
 for (const folder of ['cars', 'expected']) mkdirSync(path.join(OUT, folder), { recursive: true })
+setTimeout(() => process.exit(1), LIFETIME_MS).unref()
 const network = await startNetwork()
 const client = new Client(network.pdsUrl)
 for (const name of wanted) await make(name, client, network.plcUrl)
