@@ -27,7 +27,9 @@ use tokio::sync::{mpsc, watch};
 
 /// Accounts whose repos are filled, and one more that has nothing but what is written during the test.
 const FILLED: [&str; 5] = ["aler", "belo", "cami", "deru", "elzo"];
-const RECORDS_EACH: u64 = 400;
+const RECORDS_EACH: usize = 420;
+/// Records that are there at the end, at least: the writer creates more than it deletes, but not in every repo.
+const RECORDS: usize = 2000;
 const WRITE_EVERY_MS: u64 = 20;
 /// Commits that are followed after the last checkout.
 const FOLLOW: u64 = 100;
@@ -110,14 +112,21 @@ async fn checked_out(backfiller: &Backfiller, did: &Did) -> u32 {
     panic!("{did} is not checked out after {ATTEMPTS} attempts");
 }
 
-/// The repos are checked out while all of them are written to, then followed; at the end every one is what the PDS lists.
-async fn checks_out_and_follows(test: &str, store: Arc<dyn Store>) {
-    let Some(mut network) = Network::start(test).await else { return };
+/// A network whose repos are filled, all but the last one. Returns the DIDs.
+async fn filled(network: &mut Network) -> Vec<String> {
     let mut dids = network.accounts(&FILLED).await;
     for did in &dids {
         network.command(json!({"cmd": "fill", "did": did, "records": RECORDS_EACH})).await;
     }
     dids.extend(network.accounts(&["vacua"]).await);
+    dids
+}
+
+/// The repos are checked out while all of them are written to, then followed; at the end every one is what the PDS lists.
+async fn checks_out_and_follows(test: &str, store: Arc<dyn Store>) {
+    let Some(mut network) = Network::start(test).await else { return };
+    let dids = filled(&mut network).await;
+    let parsed: Vec<Did> = dids.iter().map(|did| did.parse().unwrap()).collect();
 
     let (buffered_in, buffered) = watch::channel(HashMap::new());
     let (followed_in, mut followed) = watch::channel(0);
@@ -127,30 +136,35 @@ async fn checks_out_and_follows(test: &str, store: Arc<dyn Store>) {
     let feed = Feed { backfiller: backfiller.clone(), events: network.take_events(), buffered: buffered_in, followed: followed_in };
     let feed = tokio::spawn(feed.run());
     network.command(json!({"cmd": "start", "dids": dids, "intervalMs": WRITE_EVERY_MS})).await;
-
-    let parsed: Vec<Did> = dids.iter().map(|did| did.parse().unwrap()).collect();
     let failed = futures::future::join_all(parsed.iter().map(|did| checked_out(&backfiller, did))).await;
     let so_far = *followed.borrow();
     followed.wait_for(|count| *count >= so_far + FOLLOW).await.unwrap();
-
     let written = network.command(json!({"cmd": "stop"})).await;
+
     let mut truth = Vec::new();
     for did in &dids {
-        truth.push(truth::list_records(&network.pds, did).await);
+        truth.push((truth::list_records(&network.pds, did).await, truth::latest_rev(&network.pds, did).await));
     }
     network.stop().await;
     let handed = feed.await.unwrap();
     let progress = backfiller.idle().await.unwrap();
-    backfiller.stop().await.unwrap();
     eprintln!("written: {written}\nhanded in: {handed:?}\n{progress:?}");
-
-    for (did, truth) in parsed.iter().zip(&truth) {
-        assert_eq!(&copy.records(did), truth, "{did}");
+    for (did, (records, rev)) in parsed.iter().zip(&truth) {
+        assert_eq!(&copy.records(did), records, "{did}");
+        let job = backfiller.job(did).await.unwrap().unwrap();
+        assert_eq!((job.state, job.rev.map(|rev| rev.to_string())), (JobState::Complete, Some(rev.clone())), "{did}");
+        assert_eq!(job.records, records.len() as u64, "{did}");
     }
+    backfiller.stop().await.unwrap();
     let excused: Vec<&Did> = parsed.iter().zip(failed).filter_map(|(did, failed)| (failed > 0).then_some(did)).collect();
     assert_eq!(copy.violations(&excused), Vec::<String>::new());
+    assert_the_test_tested(&handed, &written, truth.iter().map(|(records, _)| records.len()).sum());
+}
+
+/// Everything that the test is about has happened.
+fn assert_the_test_tested(handed: &Handed, written: &Value, records: usize) {
     assert_eq!(handed.lost_track, Vec::<String>::new());
-    assert!(truth.iter().map(|records| records.len() as u64).sum::<u64>() >= RECORDS_EACH * FILLED.len() as u64 / 2);
+    assert!(records >= RECORDS, "{records}");
     assert!(handed.buffered_in_progress >= FILLED.len() as u64, "{handed:?}");
     for change in ["create", "update", "delete"] {
         assert!(written[change].as_u64().unwrap() > 0, "{written}");
@@ -161,4 +175,32 @@ async fn checks_out_and_follows(test: &str, store: Arc<dyn Store>) {
 async fn with_the_memory_store_checkouts_during_writes_end_in_what_the_pds_lists() {
     let test = "with_the_memory_store_checkouts_during_writes_end_in_what_the_pds_lists";
     tokio::time::timeout(WHOLE_TEST, checks_out_and_follows(test, Arc::new(MemoryStore::new()))).await.unwrap();
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_sqlite_checkouts_during_writes_end_in_what_the_pds_lists() {
+    let test = "with_sqlite_checkouts_during_writes_end_in_what_the_pds_lists";
+    let folder = tempfile::tempdir().unwrap();
+    let store = atproto_backfill::store::DieselStore::open(folder.path().join("interop.db")).unwrap();
+    tokio::time::timeout(WHOLE_TEST, checks_out_and_follows(test, Arc::new(store))).await.unwrap();
+}
+
+#[cfg(feature = "cli")]
+#[tokio::test]
+async fn the_program_prints_what_the_pds_lists() {
+    let Some(mut network) = Network::start("the_program_prints_what_the_pds_lists").await else { return };
+    let did = network.accounts(&["priva"]).await.remove(0);
+    network.command(json!({"cmd": "fill", "did": did, "records": 700})).await;
+    let program = tokio::process::Command::new(env!("CARGO_BIN_EXE_backfill"))
+        .args(["checkout", "--development", "--plc-url", &network.plc, &did])
+        .output();
+    let output = tokio::time::timeout(WHOLE_TEST, program).await.unwrap().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let printed: Vec<_> = lines.map(|line| serde_json::from_slice::<Value>(line).unwrap()).collect();
+    let printed: Vec<_> = printed.iter().map(|line| (text(line, "path"), (text(line, "cid"), line["record"].clone()))).collect();
+    assert_eq!(printed, truth::list_records(&network.pds, &did).await.into_iter().collect::<Vec<_>>());
+    network.stop().await;
 }

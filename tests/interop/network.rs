@@ -17,7 +17,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 /// Set by `tests/run`, which installs what is needed: a test that would skip itself fails.
 const REQUIRED: &str = "BACKFILL_REQUIRE_INTEROP";
 
-/// The reference PLC and PDS in a process of their own, which ends with this.
+/// The reference PLC and PDS in a process of their own, which ends by itself, and removes its files, once its stdin is dropped with this.
 pub(crate) struct Network {
     /// The base URL of the PLC.
     pub(crate) plc: String,
@@ -45,7 +45,6 @@ impl Network {
             .arg(folder().join("network.mjs"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()
             .expect("node starts");
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().expect("piped"));

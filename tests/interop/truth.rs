@@ -40,3 +40,8 @@ fn listed(did: &str, record: &Value) -> (String, (String, Value)) {
     let path = text("uri").strip_prefix(&format!("at://{did}/")).expect("the repo's own").to_owned();
     (path, (text("cid"), record["value"].clone()))
 }
+
+/// The rev of the newest commit.
+pub(crate) async fn latest_rev(pds: &str, did: &str) -> String {
+    get(pds, "com.atproto.sync.getLatestCommit", &[("did", did)]).await["rev"].as_str().expect("a rev").to_owned()
+}
