@@ -1,5 +1,6 @@
 //! Repos to read: synthetic records of four collections under TID keys, signed, as CAR files in three block orders.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use atproto_backfill::repo::export::{car_block, car_header, signed_commit};
@@ -12,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 /// The order of the blocks in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Each node before what is in it, in key order: what the specification calls streamable.
     Key,
     /// As the reference PDS exports: by the rev that wrote a block, the newest first, then by CID.
@@ -22,13 +23,13 @@ pub enum Order {
 }
 
 impl Order {
-    pub const ALL: [Self; 3] = [Self::Key, Self::Reference, Self::Shuffled];
+    pub(crate) const ALL: [Self; 3] = [Self::Key, Self::Reference, Self::Shuffled];
 }
 
 /// One repo.
-pub struct Repo {
-    pub did: Did,
-    pub key: SigningKey,
+pub(crate) struct Repo {
+    pub(crate) did: Did,
+    pub(crate) key: SigningKey,
     commit: (Link, Vec<u8>),
     /// Every block but the commit in streamable order, with the rev that wrote it.
     blocks: Vec<(u64, Link, Vec<u8>)>,
@@ -36,7 +37,7 @@ pub struct Repo {
 
 impl Repo {
     /// A repo of so many records; the same for the same number.
-    pub fn new(records: u64) -> Self {
+    pub(crate) fn new(records: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(records);
         let (mut tree, mut written) = (Tree::new(), HashMap::new());
         for number in 0..records {
@@ -69,11 +70,11 @@ impl Repo {
     }
 
     /// The repo as a CAR file.
-    pub fn car(&self, order: Order) -> Vec<u8> {
+    pub(crate) fn car(&self, order: Order) -> Vec<u8> {
         let mut blocks: Vec<_> = self.blocks.iter().collect();
         match order {
             Order::Key => {}
-            Order::Reference => blocks.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1))),
+            Order::Reference => blocks.sort_by_key(|block| Reverse((block.0, block.1))),
             Order::Shuffled => blocks.shuffle(&mut ChaCha8Rng::seed_from_u64(1)),
         }
         let mut car = Vec::new();

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 type Blocks<'a> = HashMap<&'a [u8], &'a [u8]>;
 
 /// Hashes every block of a CAR file that was checked before to be one.
-pub fn hash(car: &[u8]) -> Blocks<'_> {
+pub(crate) fn hash(car: &[u8]) -> Blocks<'_> {
     let mut blocks = HashMap::new();
     let mut rest = skip(car);
     while !rest.is_empty() {
@@ -21,7 +21,7 @@ pub fn hash(car: &[u8]) -> Blocks<'_> {
 }
 
 /// Only hashes: the floor under every reader that checks its blocks.
-pub fn floor(car: &[u8]) {
+pub(crate) fn floor(car: &[u8]) {
     let mut rest = skip(car);
     while !rest.is_empty() {
         let (section, after) = section(rest);
@@ -31,7 +31,7 @@ pub fn floor(car: &[u8]) {
 }
 
 /// Walks a tree; answers how many records it has.
-pub fn walk(blocks: &Blocks<'_>, root: &[u8]) -> usize {
+pub(crate) fn walk(blocks: &Blocks<'_>, root: &[u8]) -> usize {
     let (mut last, mut count) = (Vec::new(), 0);
     node(blocks, root, None, &mut last, &mut count);
     count
