@@ -1,4 +1,21 @@
-//! Keeps a copy of AT Protocol repositories complete and current.
+//! Keeps a consumer's copy of AT Protocol repositories complete and current: every record that exists now, then every change, in order,
+//! with nothing missing.
+//!
+//! Begin with [`engine::Backfiller`], your [`consumer::Handler`] and a [`store::Store`]. README.md tells what is guaranteed,
+//! ARCHITECTURE.md how.
+//!
+//! ```text
+//!  op sets handed in ──► engine ──► store: buffer                                PDS hosts
+//!                          │          │                                              │ CAR bytes
+//!        enqueue ──► dispatcher ──► worker ──► identity ──► fetch (pace) ──► spool ──┘
+//!                                     │                                       │
+//!                                     │      repo: verified walk, in key order ◄──────┘
+//!                                     │                    │ diff
+//!                                     │              manifest (what the consumer has acknowledged)
+//!                                     ▼                    ▼
+//!                                   flush ─────────► consumer: Handler ──ack──► store (rev, manifest, buffer: one transaction)
+//! ```
+
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod consumer;
@@ -12,3 +29,8 @@ pub mod repo;
 pub mod sim;
 pub mod store;
 pub mod syntax;
+
+/// Compiles what README.md shows.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
