@@ -87,8 +87,8 @@ fn spawn_planner(
     })
 }
 
-/// Keeps the window of deliveries full, and records what is acknowledged in order. On any failure it starts nothing more, waits for what
-/// is with the handler, and records what is acknowledged without a break.
+/// Keeps the window of deliveries full, and records in their order those that are acknowledged. On any failure it starts nothing more, and
+/// waits for what is with the handler.
 async fn deliver_planned(core: &Arc<Core>, claim: &Arc<Claim>, mut planned: mpsc::Receiver<CheckoutBatch>) -> Result<(), Interrupted> {
     let mut window = Window::new();
     let mut open = true;
@@ -105,8 +105,7 @@ async fn deliver_planned(core: &Arc<Core>, claim: &Arc<Claim>, mut planned: mpsc
             },
             Some(ended) = window.next() => {
                 let outcome = match ended {
-                    // Behind a failure the manifest must not move: its order would have a hole.
-                    Ok(_) if matches!(&interrupted, Some(reason) if !matches!(reason, Interrupted::Stopped)) => Ok(()),
+                    // Behind one that failed, too: the manifest is what was acknowledged, and the next checkout fills the hole.
                     Ok(Ok(acknowledged)) => record(core, claim, acknowledged).await,
                     Ok(Err(reason)) => Err(reason),
                     Err(died) => Err(Interrupted::Local(died)),

@@ -38,6 +38,7 @@ pub(super) async fn run(core: Arc<Core>) {
         }
         // Made before looking at the hosts, so that a place that becomes free in between is not missed.
         let freed = core.pace.freed();
+        dispatcher.start_look_ups().await;
         let ready_at = dispatcher.start_workers().await;
         tokio::select! {
             () = core.stop.cancelled() => return,
@@ -50,7 +51,7 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Repos of one host, ready for a worker.
+/// Repos of one host, or without a known one, read ahead from the store.
 #[derive(Debug, Default)]
 struct HostQueue {
     dids: VecDeque<Did>,
@@ -64,6 +65,7 @@ struct Dispatcher {
     queues: HashMap<String, HostQueue>,
     /// Hosts in turn; exactly those in `queues`.
     turn: VecDeque<String>,
+    unplaced: HostQueue,
     looking_up: HashSet<Did>,
     placed: mpsc::Sender<(Did, Option<String>)>,
     /// When all hosts were last searched.
@@ -73,7 +75,16 @@ struct Dispatcher {
 impl Dispatcher {
     fn new(core: Arc<Core>, placed: mpsc::Sender<(Did, Option<String>)>) -> Self {
         let slots = Arc::new(Semaphore::new(core.options.parallel_backfills.get()));
-        Self { core, slots, queues: HashMap::new(), turn: VecDeque::new(), looking_up: HashSet::new(), placed, searched: Instant::now() }
+        Self {
+            core,
+            slots,
+            queues: HashMap::new(),
+            turn: VecDeque::new(),
+            unplaced: HostQueue::default(),
+            looking_up: HashSet::new(),
+            placed,
+            searched: Instant::now(),
+        }
     }
 
     /// Searches the store; returns after how long to search again.
@@ -88,24 +99,14 @@ impl Dispatcher {
         }
     }
 
-    /// Adds hosts that have become due, and looks up repos whose host is not known. Returns how long until the next failed job comes due.
+    /// Finds hosts that have become due. Returns how long until the next failed job comes due.
     async fn search(&mut self) -> Result<Duration, StoreError> {
         let now = self.core.now();
         let due = self.core.store.due_hosts(now).await?;
         for name in due.hosts {
             self.queue_of(name).more = true;
         }
-        if due.unplaced {
-            let limit = LOOK_UPS + self.looking_up.len() + self.core.held.len();
-            for did in self.core.store.due(Where::Unplaced, now, limit).await? {
-                if self.looking_up.len() >= LOOK_UPS {
-                    break;
-                }
-                if !self.core.held.is_held(&did) {
-                    self.look_up(did);
-                }
-            }
-        }
+        self.unplaced.more |= due.unplaced;
         Ok(due.next_retry.map_or(Duration::MAX, |at| now.until(at)))
     }
 
@@ -119,11 +120,28 @@ impl Dispatcher {
         }
     }
 
+    /// Looks up repos whose host is not known, as far as there is room.
+    async fn start_look_ups(&mut self) {
+        while self.looking_up.len() < LOOK_UPS && !self.core.stop.is_cancelled() {
+            if self.unplaced.dids.is_empty() && std::mem::take(&mut self.unplaced.more) {
+                let limit = QUEUE + self.looking_up.len() + self.core.held.len();
+                match self.core.store.due(Where::Unplaced, self.core.now(), limit).await {
+                    Ok(dids) => {
+                        self.unplaced.more = dids.len() == limit;
+                        let (looking_up, held) = (&self.looking_up, &self.core.held);
+                        self.unplaced.dids.extend(dids.into_iter().filter(|did| !looking_up.contains(did) && !held.is_held(did)));
+                    }
+                    Err(error) => self.core.store_failed("looking for repos without a host", &error),
+                }
+            }
+            let Some(did) = self.unplaced.dids.pop_front() else { return };
+            self.look_up(did);
+        }
+    }
+
     fn look_up(&mut self, did: Did) {
         let Some(open) = self.core.open.open(&did) else { return };
-        if !self.looking_up.insert(did.clone()) {
-            return;
-        }
+        self.looking_up.insert(did.clone());
         let (core, placed) = (Arc::clone(&self.core), self.placed.clone());
         self.core.tracker.spawn(async move {
             let host = worker::place(&core, &did).await;
@@ -136,9 +154,6 @@ impl Dispatcher {
     /// A look-up has ended: with a host the repo is queued, without one its job has been settled.
     fn placed(&mut self, did: Did, host: Option<String>) {
         self.looking_up.remove(&did);
-        if self.looking_up.len() <= LOOK_UPS / 2 {
-            self.core.dispatch.notify_one();
-        }
         if let Some(host) = host {
             let queue = self.queue_of(host);
             // What does not fit is found again: its host is in the store now.

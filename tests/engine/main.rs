@@ -1,6 +1,7 @@
 //! The engine against the simulated network: real bytes over real HTTP, the world's own state as the truth.
 mod difference;
 mod faults;
+mod restart;
 mod rig;
 mod steps;
 mod whole;

@@ -7,7 +7,7 @@
 //! Only the network's far end is simulated: the HTTP client, the pace, the codec and the store are the real ones.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,7 +30,10 @@ pub(crate) struct Folder {
     pub(crate) faults: Mutex<Vec<String>>,
     /// Deliveries that fail before the next one is taken.
     pub(crate) failing: AtomicUsize,
+    /// Deliveries that were taken.
     pub(crate) deliveries: AtomicUsize,
+    /// Whether the handler keeps silent about what it has taken.
+    pub(crate) hanging: AtomicBool,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -90,13 +93,16 @@ impl Handler for Folding {
         unreachable!("the folder takes batches")
     }
     async fn batch(&self, delivery: &Delivery) -> Result<(), HandlerError> {
-        self.0.deliveries.fetch_add(1, Ordering::SeqCst);
         // Lets other deliveries in between, as a handler that writes somewhere would.
         tokio::task::yield_now().await;
         if self.0.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err("the folder was told to fail".into());
         }
         self.0.fold(delivery);
+        self.0.deliveries.fetch_add(1, Ordering::SeqCst);
+        if self.0.hanging.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         Ok(())
     }
 }

@@ -1,0 +1,120 @@
+//! What a process leaves when it ends in the middle of something, and what the next one makes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use atproto_backfill::engine::Options;
+use atproto_backfill::job::JobState;
+use atproto_backfill::sim::{Change, RandomWrites, Sizes, World};
+use atproto_backfill::store::{MemoryStore, Store};
+
+use crate::rig::{LIMIT, Rig};
+
+fn short_grace() -> Options {
+    Options { stop_grace: Duration::from_millis(50), ..Options::default() }
+}
+
+/// Ends a backfiller while deliveries are with the handler, which has taken them and never says so.
+async fn cut_off(rig: &Rig, deliveries: usize) {
+    let waiting = async {
+        while rig.folder.deliveries.load(Ordering::SeqCst) < deliveries {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, waiting).await.expect("the handler was never called");
+    rig.backfiller.stop().await.expect_err("the handler was to hang");
+    rig.folder.hanging.store(false, Ordering::SeqCst);
+}
+
+async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more(store: Arc<dyn Store>) {
+    let world = World::builder().seed(51).hosts(1).repos(1).sizes(Sizes::Each(900));
+    let mut rig = Rig::with(world, Default::default(), short_grace(), store).await;
+    let did = rig.world.dids()[0].clone();
+    rig.folder.hanging.store(true, Ordering::SeqCst);
+    rig.backfiller.enqueue(std::slice::from_ref(&did)).await.unwrap();
+    rig.backfiller.start().await.unwrap();
+    cut_off(&rig, 2).await;
+    let taken = rig.folder.repo(&did).records;
+    let job = rig.backfiller.job(&did).await.unwrap().unwrap();
+    assert!(taken.len() > 800 && job.records == 0, "{} taken, {} recorded", taken.len(), job.records);
+    // While the process is down, half of what it had handed over is deleted.
+    let gone = taken.keys().step_by(2).map(|path| Change::Delete(path.parse().unwrap()));
+    for chunk in gone.collect::<Vec<_>>().chunks(100) {
+        rig.world.write(&did, chunk.to_vec()).unwrap();
+    }
+    rig.restart(Options::default()).await;
+    rig.backfiller.start().await.unwrap();
+    rig.idle().await;
+    rig.assert_truth_after_restart().await;
+    rig.backfiller.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more_in_memory() {
+    what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more(Arc::new(MemoryStore::new())).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more_on_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = atproto_backfill::store::DieselStore::open(folder.path().join("store.db")).unwrap();
+    what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more(Arc::new(store)).await;
+}
+
+#[tokio::test]
+async fn an_op_set_that_was_taken_and_not_recorded_comes_again_in_order() {
+    let world = World::builder().seed(52).hosts(1).repos(1).sizes(Sizes::Each(100));
+    let mut rig = Rig::with(world, Default::default(), short_grace(), Arc::new(MemoryStore::new())).await;
+    let did = rig.world.dids()[0].clone();
+    rig.backfiller.start().await.unwrap();
+    assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
+    rig.folder.hanging.store(true, Ordering::SeqCst);
+    let deliveries = rig.folder.deliveries.load(Ordering::SeqCst);
+    let mut writes = RandomWrites::new(52);
+    for _ in 0..20 {
+        rig.backfiller.buffer(&writes.write_to(&rig.world, &did).unwrap()).await.unwrap();
+    }
+    cut_off(&rig, deliveries + 1).await;
+    rig.restart(Options::default()).await;
+    rig.backfiller.start().await.unwrap();
+    rig.idle().await;
+    // The repeated delivery is a fault for the folder, and the one thing that a crash may do: it repeats.
+    let repeated = std::mem::take(&mut *rig.folder.faults.lock().unwrap());
+    assert!(
+        repeated.len() <= 1 && repeated.iter().all(|fault| fault.contains("came twice") || fault.contains("went back")),
+        "{repeated:?}"
+    );
+    rig.assert_truth_after_restart().await;
+    rig.backfiller.stop().await.unwrap();
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_database_that_is_opened_again_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let open = || -> Arc<dyn Store> { Arc::new(atproto_backfill::store::DieselStore::open(&path).unwrap()) };
+    let world = World::builder().seed(53).hosts(2).repos(20).sizes(Sizes::Each(100));
+    let mut rig = Rig::with(world, Default::default(), Options::default(), open()).await;
+    rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
+    let mut writes = RandomWrites::new(53);
+    for round in 0..4 {
+        rig.backfiller.start().await.unwrap();
+        for _ in 0..100 {
+            let op_set = writes.write(&rig.world).unwrap();
+            rig.backfiller.buffer(&op_set).await.unwrap();
+        }
+        if round == 3 {
+            rig.idle().await;
+        }
+        rig.backfiller.stop().await.unwrap();
+        // Both the rig and its backfiller hold the store, which must be closed before it is opened again.
+        rig.store = Arc::new(MemoryStore::new());
+        rig.restart(Options::default()).await;
+        rig.store = open();
+        rig.restart(Options::default()).await;
+    }
+    rig.assert_truth_after_restart().await;
+}
