@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     backfiller.idle().await?;
 
     // From now on the repos are followed: hand in what the firehose brings.
-    for op_set in RandomWrites::new(7).write(&world) {
+    if let Some(op_set) = RandomWrites::new(7).write(&world) {
         println!("handed in: {:?}", backfiller.buffer(&op_set).await?);
     }
     backfiller.idle().await?;

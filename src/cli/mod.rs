@@ -24,7 +24,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Check out repos once and print their records as JSON lines, in path order.
-    Checkout(checkout::Arguments),
+    Checkout(Box<checkout::Arguments>),
     /// Backfill a simulated network while it is written to, and compare the result with the truth. Needs no network.
     Demo(demo::Arguments),
 }
@@ -44,7 +44,7 @@ pub fn main() -> ExitCode {
     };
     let answer = runtime.block_on(async {
         match arguments.command {
-            Command::Checkout(arguments) => checkout::run(arguments).await,
+            Command::Checkout(arguments) => checkout::run(*arguments).await,
             Command::Demo(arguments) => demo::run(arguments).await,
         }
     });

@@ -122,7 +122,7 @@ impl Fetcher {
     }
 
     async fn spool(&self, did: &Did, mut body: RepoBody) -> Result<Arc<Checkout>, CheckoutFailure> {
-        let mut spool = Spool::new(self.spool.clone(), &self.budget);
+        let mut spool = Box::new(Spool::new(self.spool.clone(), &self.budget));
         let mut waiting = BytesMut::new();
         loop {
             let chunk = body.chunk().await?;
@@ -142,18 +142,18 @@ impl Fetcher {
             let failure = |source| CheckoutFailure::Repo { did: did.clone(), host: body.host().to_owned(), source };
             match spooled.map_err(failure)? {
                 Spooled::More(more) => spool = more,
-                Spooled::Whole(checkout) => return Ok(Arc::new(checkout)),
+                Spooled::Whole(checkout) => return Ok(checkout),
             }
         }
     }
 }
 
 enum Spooled {
-    More(Spool),
-    Whole(Checkout),
+    More(Box<Spool>),
+    Whole(Arc<Checkout>),
 }
 
-fn push(mut spool: Spool, bytes: &[u8], ended: bool) -> Result<Spooled, CheckoutError> {
+fn push(mut spool: Box<Spool>, bytes: &[u8], ended: bool) -> Result<Spooled, CheckoutError> {
     spool.push(bytes)?;
-    if ended { spool.finish().map(Spooled::Whole) } else { Ok(Spooled::More(spool)) }
+    if ended { spool.finish().map(|checkout| Spooled::Whole(Arc::new(checkout))) } else { Ok(Spooled::More(spool)) }
 }

@@ -34,7 +34,10 @@ pub(super) async fn deliver(core: &Core, delivery: &Delivery) -> Result<(), Unde
             answer = tokio::time::timeout(core.options.handler_timeout, core.handler.deliver(delivery)) => answer,
         };
         let failure = match answer {
-            Ok(Ok(())) => return Ok(acknowledge(core, delivery)),
+            Ok(Ok(())) => {
+                count(core, delivery);
+                return Ok(());
+            }
             Ok(Err(HandlerError::Reject(reason))) => {
                 tracing::warn!(did = %delivery.did(), changes = delivery.len(), %reason, "the handler rejects a delivery");
                 add(&core.counters.records_rejected, delivery.len());
@@ -55,7 +58,8 @@ pub(super) async fn deliver(core: &Core, delivery: &Delivery) -> Result<(), Unde
     }
 }
 
-fn acknowledge(core: &Core, delivery: &Delivery) {
+/// Counts what was acknowledged.
+fn count(core: &Core, delivery: &Delivery) {
     let (mut created, mut updated, mut deleted) = (0, 0, 0);
     for change in delivery.changes() {
         match change.action() {
