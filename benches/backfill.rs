@@ -137,7 +137,7 @@ async fn run(plc_url: &str, dids: &[Did], records: u64, in_memory: bool) -> Resu
 #[derive(Debug, Default)]
 struct Counting(AtomicU64);
 
-impl Handler for Arc<Counting> {
+impl Handler for Counting {
     async fn create(&self, _: &Did, _: Rev, _: Record<'_>) -> Result<(), HandlerError> {
         Ok(())
     }

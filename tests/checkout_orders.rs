@@ -41,8 +41,7 @@ fn car(root: &Link, blocks: &[Block]) -> Vec<u8> {
 }
 
 fn spooled(car: &[u8], piece: usize, memory_limit: u64, budget: &SpoolBudget) -> Result<Arc<Checkout>, CheckoutError> {
-    let mut options = SpoolOptions::default();
-    options.memory_limit = memory_limit;
+    let options = SpoolOptions { memory_limit, ..SpoolOptions::default() };
     let mut spool = Spool::new(options, budget);
     car.chunks(piece).try_for_each(|piece| spool.push(piece))?;
     spool.finish().map(Arc::new)
@@ -156,9 +155,7 @@ fn caps_on_bytes_and_blocks_are_errors_of_their_own() {
         let mut spool = Spool::new(options, &budget);
         car.chunks(4096).try_for_each(|piece| spool.push(piece)).and_then(|()| spool.finish().map(drop))
     };
-    let mut options = SpoolOptions::default();
-    options.max_bytes = car.len() as u64;
-    options.max_blocks = blocks.len() as u64;
+    let mut options = SpoolOptions { max_bytes: car.len() as u64, max_blocks: blocks.len() as u64, ..SpoolOptions::default() };
     outcome(options.clone()).unwrap();
     options.max_blocks -= 1;
     assert!(matches!(outcome(options.clone()), Err(CheckoutError::TooManyBlocks { .. })));
@@ -169,9 +166,7 @@ fn caps_on_bytes_and_blocks_are_errors_of_their_own() {
 #[test]
 fn a_disk_that_takes_no_file_is_a_local_failure() {
     let blocks = blocks(&many(5000));
-    let mut options = SpoolOptions::default();
-    options.memory_limit = 0;
-    options.directory = Some("/proc/no/such/directory".into());
+    let options = SpoolOptions { memory_limit: 0, directory: Some("/proc/no/such/directory".into()), ..SpoolOptions::default() };
     let mut spool = Spool::new(options, &SpoolBudget::new(1 << 30));
     let outcome = car(&blocks[0].0, &blocks).chunks(4096).try_for_each(|piece| spool.push(piece));
     assert_eq!(outcome.unwrap_err().kind(), FailureKind::Local);

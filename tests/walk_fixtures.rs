@@ -29,8 +29,7 @@ fn listing(name: &str) -> Vec<(String, String)> {
 }
 
 fn spooled(car: &[u8], piece: usize, memory_limit: u64) -> Result<Arc<Checkout>, CheckoutError> {
-    let mut options = SpoolOptions::default();
-    options.memory_limit = memory_limit;
+    let options = SpoolOptions { memory_limit, ..SpoolOptions::default() };
     let mut spool = Spool::new(options, &SpoolBudget::new(1 << 30));
     car.chunks(piece).try_for_each(|piece| spool.push(piece))?;
     spool.finish().map(Arc::new)

@@ -4,7 +4,9 @@
 //! floor (hash every block, no walk) and a plain walk in the same run, then the memory that a million records take. Each figure is the best of several rounds.
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+#[allow(unreachable_pub, reason = "the crate of the peers includes it too")]
 mod input;
+#[allow(unreachable_pub, reason = "the crate of the peers includes it too")]
 mod plain;
 
 use std::sync::Arc;
@@ -68,8 +70,7 @@ fn verified(repo: &Repo, car: &[u8], budget: &SpoolBudget, memory_limit: u64) ->
 }
 
 fn spooled<'a>(pieces: impl Iterator<Item = &'a [u8]>, budget: &SpoolBudget, memory_limit: u64) -> Arc<Checkout> {
-    let mut options = SpoolOptions::default();
-    options.memory_limit = memory_limit;
+    let options = SpoolOptions { memory_limit, ..SpoolOptions::default() };
     let mut spool = Spool::new(options, budget);
     pieces.for_each(|piece| spool.push(piece).expect("the file is sound"));
     Arc::new(spool.finish().expect("the file is whole"))

@@ -1,5 +1,6 @@
 use std::error::Error;
 use std::future::Future;
+use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -44,6 +45,25 @@ pub trait Handler: Send + Sync + 'static {
             }
             Ok(())
         }
+    }
+}
+
+/// A handler that is shared: whoever gives it to a backfiller keeps another pointer to it.
+impl<H: Handler> Handler for Arc<H> {
+    fn create(&self, did: &Did, rev: Rev, record: Record<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        H::create(self, did, rev, record)
+    }
+
+    fn update(&self, did: &Did, rev: Rev, record: Record<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        H::update(self, did, rev, record)
+    }
+
+    fn delete(&self, did: &Did, rev: Rev, path: RecordPathRef<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        H::delete(self, did, rev, path)
+    }
+
+    fn batch(&self, delivery: &Delivery) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        H::batch(self, delivery)
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Backfiller {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The store failed; see [`StoreError::is_fatal`].
+    /// The store failed; see [`StoreError::is_retryable`].
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The op set contradicts itself. Nothing was kept of it.

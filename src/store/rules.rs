@@ -218,17 +218,20 @@ impl Tally {
         self.buffered_bytes += signed(body.buffered_bytes);
     }
 
+    #[cfg(feature = "sqlite")]
     pub(super) fn add(&mut self, other: &Tally) {
         let pairs = self.fields_mut().into_iter().zip(other.fields());
         pairs.for_each(|(sum, part)| *sum += part);
     }
 
+    #[cfg(feature = "sqlite")]
     fn fields(&self) -> [i64; 9] {
         let Tally { enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets } =
             *self;
         [enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets]
     }
 
+    #[cfg(feature = "sqlite")]
     fn fields_mut(&mut self) -> [&mut i64; 9] {
         let Tally { enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets } =
             self;

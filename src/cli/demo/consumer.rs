@@ -65,7 +65,7 @@ impl Ledger {
     }
 }
 
-impl Handler for std::sync::Arc<Ledger> {
+impl Handler for Ledger {
     async fn create(&self, did: &Did, _: Rev, record: Record<'_>) -> Result<(), HandlerError> {
         self.put(did, record.path, Some(record.cid));
         Ok(())
