@@ -5,6 +5,7 @@ use diesel::sqlite::SqliteConnection;
 
 use super::fault::{Act, Fault};
 use super::schema::manifest_chunk;
+use super::statements::KeepChunk;
 use crate::job::JobId;
 use crate::manifest::{Chunk, ChunkMap, MAX_ENTRIES};
 use crate::store::StoreError;
@@ -38,7 +39,7 @@ impl Chunks<'_> {
                 .filter(dsl::job.eq(self.job.0).and(dsl::first.le(after.as_str())))
                 .order(dsl::first.desc())
                 .select(dsl::first)
-                .first(self.connection)
+                .get_result(self.connection)
                 .optional()?,
         };
         let rows: Vec<ChunkRow> = dsl::manifest_chunk
@@ -57,7 +58,7 @@ impl Chunks<'_> {
             .filter(dsl::job.eq(self.job.0))
             .order(dsl::first.desc())
             .select(dsl::first)
-            .first(self.connection)
+            .get_result(self.connection)
             .optional()?;
         let mut added = 0;
         for chunk in chunks {
@@ -94,13 +95,13 @@ impl ChunkMap for Chunks<'_> {
             .filter(dsl::job.eq(self.job.0).and(dsl::first.le(path.as_str())))
             .order(dsl::first.desc())
             .select(COLUMNS)
-            .first(self.connection)
+            .get_result(self.connection)
             .optional()?;
         if at_or_before.is_some() {
             return at_or_before.map(chunk).transpose();
         }
         let first: Option<ChunkRow> =
-            dsl::manifest_chunk.filter(dsl::job.eq(self.job.0)).order(dsl::first).select(COLUMNS).first(self.connection).optional()?;
+            dsl::manifest_chunk.filter(dsl::job.eq(self.job.0)).order(dsl::first).select(COLUMNS).get_result(self.connection).optional()?;
         first.map(chunk).transpose()
     }
 
@@ -110,7 +111,7 @@ impl ChunkMap for Chunks<'_> {
             .filter(dsl::job.eq(self.job.0).and(dsl::first.gt(first.as_str())))
             .order(dsl::first)
             .select(COLUMNS)
-            .first(self.connection)
+            .get_result(self.connection)
             .optional()?;
         row.map(chunk).transpose()
     }
@@ -124,8 +125,8 @@ impl ChunkMap for Chunks<'_> {
         }
         for chunk in new {
             if old.iter().any(|old| old.first == chunk.first) {
-                let values = (dsl::entries.eq(i64::from(chunk.entries)), dsl::bytes.eq(&chunk.bytes));
-                diesel::update(of(chunk)).set(values).execute(self.connection)?;
+                let (first, entries) = (chunk.first.as_str(), i64::from(chunk.entries));
+                KeepChunk { job, first, entries, bytes: &chunk.bytes }.execute(self.connection)?;
             } else {
                 self.insert(chunk)?;
             }

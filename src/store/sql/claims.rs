@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use diesel::dsl::sql;
 use diesel::prelude::*;
-use diesel::sql_types::BigInt;
 
 use super::chunks::Chunks;
 use super::fault::Act;
 use super::rows::{position, signed};
 use super::schema::{intent, op_set};
+use super::statements::length;
 use super::writer::Tx;
 use crate::job::{ConsumerId, Epoch, JobEvent, JobId, OpSet, Position, Route};
 use crate::manifest::{encode_paths, rewrite};
@@ -48,7 +47,7 @@ impl Tx<'_> {
             .filter(op_set::job.eq(id.0))
             .order(op_set::seq.desc())
             .select((op_set::seq, op_set::rev, op_set::data))
-            .first(self.connection)
+            .get_result(self.connection)
             .optional()?;
         last.map(|(seq, rev, data)| position(seq, &rev, data.as_deref())).transpose()
     }
@@ -108,7 +107,7 @@ impl Tx<'_> {
     /// Takes the rows up to and with `seq` out of the buffer.
     fn flushed(&mut self, id: JobId, seq: i64, body: &mut Body) -> Act<()> {
         let rows = op_set::table.filter(op_set::job.eq(id.0).and(op_set::seq.le(seq)));
-        let sizes: Vec<i64> = diesel::delete(rows).returning(sql::<BigInt>("length(body)")).load(self.connection)?;
+        let sizes: Vec<i64> = diesel::delete(rows).returning(length(op_set::body)).load(self.connection)?;
         let bytes: i64 = sizes.iter().sum();
         body.buffered_op_sets = body.buffered_op_sets.saturating_sub(sizes.len() as u64);
         body.buffered_bytes = body.buffered_bytes.saturating_sub(bytes.unsigned_abs());

@@ -7,6 +7,7 @@ use diesel::sql_types::Bool;
 use super::fault::Act;
 use super::rows::{BodyRow, JobRow, did, job_of};
 use super::schema::{consumer, host, intent, job, manifest_chunk, op_set, repo, total};
+use super::statements::KeepJob;
 use super::writer::Tx;
 use crate::job::{ConsumerId, Job, JobEvent, JobId, Timestamp};
 use crate::store::rules::{Body, BufferAct};
@@ -14,11 +15,11 @@ use crate::syntax::Did;
 
 impl Tx<'_> {
     pub(super) fn consumer(&mut self, name: &str) -> Act<ConsumerId> {
-        let found = consumer::table.filter(consumer::name.eq(name)).select(consumer::id).first(self.connection).optional()?;
+        let found = consumer::table.filter(consumer::name.eq(name)).select(consumer::id).get_result(self.connection).optional()?;
         if let Some(id) = found {
             return Ok(ConsumerId(id));
         }
-        let last: Option<i64> = consumer::table.select(diesel::dsl::max(consumer::id)).first(self.connection)?;
+        let last: Option<i64> = consumer::table.select(diesel::dsl::max(consumer::id)).get_result(self.connection)?;
         let id = last.unwrap_or(0) + 1;
         diesel::insert_into(consumer::table).values((consumer::id.eq(id), consumer::name.eq(name))).execute(self.connection)?;
         use total::dsl;
@@ -38,7 +39,7 @@ impl Tx<'_> {
             let there = job::table
                 .filter(job::repo.eq(repo_id).and(job::consumer.eq(of.0)))
                 .select(job::id)
-                .first::<i64>(self.connection)
+                .get_result::<i64>(self.connection)
                 .optional()?;
             if there.is_some() {
                 continue;
@@ -54,7 +55,7 @@ impl Tx<'_> {
 
     /// The id of a repo, which is interned, and its host.
     fn repo(&mut self, did: &Did) -> Act<(i64, Option<i64>)> {
-        let found = repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).first(self.connection).optional()?;
+        let found = repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).get_result(self.connection).optional()?;
         if let Some(found) = found {
             return Ok(found);
         }
@@ -68,7 +69,7 @@ impl Tx<'_> {
             .inner_join(repo::table.on(repo::id.eq(job::repo)))
             .filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0)))
             .select((job::id, BodyRow::as_select()))
-            .first(self.connection)
+            .get_result(self.connection)
             .optional()?;
         found.map(|(id, row)| Ok((JobId(id), row.body(JobId(id))?))).transpose()
     }
@@ -76,14 +77,14 @@ impl Tx<'_> {
     /// A job by id, with its consumer.
     pub(super) fn body(&mut self, id: JobId) -> Act<Option<(ConsumerId, Body)>> {
         let found: Option<(i64, BodyRow)> =
-            job::table.find(id.0).select((job::consumer, BodyRow::as_select())).first(self.connection).optional()?;
+            job::table.find(id.0).select((job::consumer, BodyRow::as_select())).get_result(self.connection).optional()?;
         found.map(|(of, row)| Ok((ConsumerId(of), row.body(id)?))).transpose()
     }
 
     /// Writes a job that was changed, does to its buffer what is to be done, and keeps the sums.
     pub(super) fn keep(&mut self, id: JobId, of: ConsumerId, before: &Body, after: &Body, buffer: BufferAct) -> Act<()> {
         if before != after {
-            diesel::update(job::table.find(id.0)).set(BodyRow::of(after)).execute(self.connection)?;
+            KeepJob { id: id.0, row: BodyRow::of(after) }.execute(self.connection)?;
         }
         let dropped = match buffer {
             BufferAct::Keep | BufferAct::Push => 0,
@@ -117,13 +118,13 @@ impl Tx<'_> {
     }
 
     pub(super) fn place(&mut self, did: &Did, at: &str) -> Act<()> {
-        let found = host::table.filter(host::name.eq(at)).select(host::id).first::<i64>(self.connection).optional()?;
+        let found = host::table.filter(host::name.eq(at)).select(host::id).get_result::<i64>(self.connection).optional()?;
         let host_id = match found {
             Some(id) => id,
             None => diesel::insert_into(host::table).values(host::name.eq(at)).returning(host::id).get_result(self.connection)?,
         };
         let known =
-            repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).first::<(i64, Option<i64>)>(self.connection);
+            repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).get_result::<(i64, Option<i64>)>(self.connection);
         let Some((repo_id, before)) = known.optional()? else { return Ok(()) };
         if before != Some(host_id) {
             diesel::update(repo::table.find(repo_id)).set(repo::host.eq(host_id)).execute(self.connection)?;

@@ -1,4 +1,6 @@
 //! A store in a database, by diesel. SQLite: one file, one process, one writing thread.
+//!
+//! Queries for one row say `get_result`, not `first`: that would bind a limit, and SQLite prepares a statement anew for each value of one.
 
 mod chunks;
 mod claims;
@@ -9,6 +11,7 @@ mod readers;
 mod reads;
 mod rows;
 mod schema;
+mod statements;
 mod writer;
 
 use std::fmt;

@@ -37,8 +37,11 @@ pub(super) fn consumers(connection: &mut SqliteConnection) -> Act<Vec<String>> {
 }
 
 pub(super) fn job(connection: &mut SqliteConnection, of: ConsumerId, did: &Did) -> Act<Option<Job>> {
-    let row: Option<JobRow> =
-        named_jobs().filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0))).select(job_columns()).first(connection).optional()?;
+    let row: Option<JobRow> = named_jobs()
+        .filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0)))
+        .select(job_columns())
+        .get_result(connection)
+        .optional()?;
     row.map(super::rows::job_of).transpose()
 }
 
@@ -59,10 +62,10 @@ pub(super) fn unflushed(connection: &mut SqliteConnection, after: Option<JobId>,
     while found.len() < limit {
         // From job to job by the index, however many op sets each has.
         let next: Option<i64> =
-            op_set::table.filter(op_set::job.gt(after)).order(op_set::job).select(op_set::job).first(connection).optional()?;
+            op_set::table.filter(op_set::job.gt(after)).order(op_set::job).select(op_set::job).get_result(connection).optional()?;
         let Some(id) = next else { break };
         let row: Option<JobRow> =
-            named_jobs().filter(job::id.eq(id).and(job::state.eq("complete"))).select(job_columns()).first(connection).optional()?;
+            named_jobs().filter(job::id.eq(id).and(job::state.eq("complete"))).select(job_columns()).get_result(connection).optional()?;
         found.extend(row.map(super::rows::job_of).transpose()?);
         after = id;
     }
@@ -71,7 +74,7 @@ pub(super) fn unflushed(connection: &mut SqliteConnection, after: Option<JobId>,
 
 pub(super) fn totals(connection: &mut SqliteConnection, of: ConsumerId) -> Act<Totals> {
     type Columns = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
-    let row: Option<Columns> = total::table.find(of.0).first(connection).optional()?;
+    let row: Option<Columns> = total::table.find(of.0).get_result(connection).optional()?;
     let Some((_, enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets)) = row
     else {
         return Ok(Totals::default());
@@ -83,7 +86,7 @@ pub(super) fn totals(connection: &mut SqliteConnection, of: ConsumerId) -> Act<T
 pub(super) fn due(connection: &mut SqliteConnection, place: Where<'_>, now: Timestamp, limit: usize) -> Act<Vec<Did>> {
     let host_id = match place {
         Where::Unplaced => None,
-        Where::Host(name) => match host::table.filter(host::name.eq(name)).select(host::id).first::<i64>(connection).optional()? {
+        Where::Host(name) => match host::table.filter(host::name.eq(name)).select(host::id).get_result::<i64>(connection).optional()? {
             Some(id) => Some(id),
             None => return Ok(Vec::new()),
         },
@@ -127,22 +130,22 @@ pub(super) fn due_hosts(connection: &mut SqliteConnection, now: Timestamp) -> Ac
         }
     };
     let unplaced = || job::table.filter(job::host.is_null()).order(job::due_at).select(job::due_at);
-    answer.unplaced = unplaced().filter(job::due_at.le(now.0)).first::<Option<i64>>(connection).optional()?.is_some();
-    retry(unplaced().filter(job::due_at.gt(now.0)).first(connection).optional()?);
+    answer.unplaced = unplaced().filter(job::due_at.le(now.0)).get_result::<Option<i64>>(connection).optional()?.is_some();
+    retry(unplaced().filter(job::due_at.gt(now.0)).get_result(connection).optional()?);
     let mut after = i64::MIN;
     loop {
         let first = job::table
             .filter(job::host.gt(after).and(job::due_at.is_not_null()))
             .order((job::host, job::due_at))
             .select((job::host, job::due_at))
-            .first::<(Option<i64>, Option<i64>)>(connection)
+            .get_result::<(Option<i64>, Option<i64>)>(connection)
             .optional()?;
         let Some((Some(id), Some(at))) = first else { break };
         if at <= now.0 {
-            answer.hosts.push(host::table.find(id).select(host::name).first(connection)?);
+            answer.hosts.push(host::table.find(id).select(host::name).get_result(connection)?);
         }
         let later = job::table.filter(job::host.eq(id).and(job::due_at.gt(now.0))).order(job::due_at).select(job::due_at);
-        retry(later.first(connection).optional()?);
+        retry(later.get_result(connection).optional()?);
         after = id;
     }
     Ok(answer)
@@ -155,7 +158,7 @@ pub(super) fn buffered(connection: &mut SqliteConnection, of: JobId, max_bytes: 
         .inner_join(repo::table.on(repo::id.eq(job::repo)))
         .filter(job::id.eq(of.0))
         .select(repo::did)
-        .first(connection)
+        .get_result(connection)
         .optional()?;
     let Some(text) = text else { return Ok(Vec::new()) };
     let did = did(|| format!("job {}", of.0), &text)?;

@@ -10,21 +10,21 @@ use crate::store::rules::Body;
 use crate::syntax::{Did, Rev};
 
 /// The columns of a job that the verbs change.
-#[derive(Debug, Queryable, Selectable, Insertable, AsChangeset)]
-#[diesel(table_name = job, treat_none_as_null = true, check_for_backend(diesel::sqlite::Sqlite))]
+#[derive(Debug, Queryable, Selectable, Insertable)]
+#[diesel(table_name = job, check_for_backend(diesel::sqlite::Sqlite))]
 pub(super) struct BodyRow {
-    state: String,
-    due_at: Option<i64>,
-    epoch: i64,
-    rev: Option<String>,
-    data: Option<Vec<u8>>,
-    min_rev: Option<String>,
-    older: Option<String>,
-    failures: i64,
-    failure: String,
-    records: i64,
-    buffered_op_sets: i64,
-    buffered_bytes: i64,
+    pub(super) state: String,
+    pub(super) due_at: Option<i64>,
+    pub(super) epoch: i64,
+    pub(super) rev: Option<String>,
+    pub(super) data: Option<Vec<u8>>,
+    pub(super) min_rev: Option<String>,
+    pub(super) older: Option<String>,
+    pub(super) failures: i64,
+    pub(super) failure: String,
+    pub(super) records: i64,
+    pub(super) buffered_op_sets: i64,
+    pub(super) buffered_bytes: i64,
 }
 
 impl BodyRow {

@@ -8,9 +8,10 @@ use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::fault::{Act, Fault, from_sql};
+use super::fault::{Act, from_sql};
 use super::open::Place;
 use super::schema::{intent, job, op_set, total};
+use super::statements::Fixed;
 use crate::job::ConsumerId;
 use crate::store::StoreError;
 use crate::store::rules::Tally;
@@ -46,12 +47,6 @@ pub(super) trait Command: Send {
 
 /// That a savepoint is to be undone; why, the command keeps.
 pub(super) struct Undo;
-
-impl From<diesel::result::Error> for Undo {
-    fn from(_: diesel::result::Error) -> Self {
-        Undo
-    }
-}
 
 struct Waiting<T, F> {
     action: &'static str,
@@ -134,8 +129,9 @@ impl Writer {
         let committed = connection.immediate_transaction(|connection| {
             let mut tallies = BTreeMap::new();
             while let Some(mut command) = next.take() {
-                run_one(&mut *command, connection, last_id, &mut tallies);
+                let ran = run_one(&mut *command, connection, last_id, &mut tallies);
                 done.push(command);
+                ran?;
                 if done.len() < GROUP {
                     next = queue.try_recv().ok();
                 }
@@ -152,19 +148,23 @@ impl Writer {
     }
 }
 
-fn run_one(command: &mut dyn Command, connection: &mut SqliteConnection, last_id: &mut i64, sums: &mut BTreeMap<ConsumerId, Tally>) {
-    let mut tallies = BTreeMap::new();
-    let kept = connection.transaction(|connection| {
-        let mut tx = Tx { connection, tallies: BTreeMap::new(), last_id };
-        command.run(&mut tx)?;
-        tallies = tx.tallies;
-        Ok::<_, Undo>(())
-    });
-    if kept.is_ok() {
-        for (consumer, tally) in tallies {
+/// Runs a command in a savepoint. An error means that the savepoint could not be undone, so that the whole transaction must be.
+fn run_one(
+    command: &mut dyn Command,
+    connection: &mut SqliteConnection,
+    last_id: &mut i64,
+    sums: &mut BTreeMap<ConsumerId, Tally>,
+) -> QueryResult<()> {
+    Fixed("SAVEPOINT act").execute(connection)?;
+    let mut tx = Tx { connection, tallies: BTreeMap::new(), last_id };
+    if command.run(&mut tx).is_ok() {
+        for (consumer, tally) in tx.tallies {
             sums.entry(consumer).or_default().add(&tally);
         }
+    } else {
+        Fixed("ROLLBACK TO act").execute(connection)?;
     }
+    Fixed("RELEASE act").execute(connection).map(drop)
 }
 
 fn add_to_total(connection: &mut SqliteConnection, of: ConsumerId, tally: &Tally) -> QueryResult<()> {
@@ -197,10 +197,4 @@ fn last_id(connection: &mut SqliteConnection) -> QueryResult<i64> {
 
 fn with_cause(error: &StoreError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
-}
-
-impl From<Fault> for Undo {
-    fn from(_: Fault) -> Self {
-        Undo
-    }
 }
