@@ -206,19 +206,19 @@ async fn one_act_that_fails_does_not_undo_the_others_of_its_commit() {
     let store = std::sync::Arc::new(DieselStore::open(&file).unwrap());
     let consumer = store.consumer("posts@1").await.unwrap();
     let job = claimed(&store, consumer, &did(1)).await;
-    store.advance(Advance { position: at(50), ..advance(&job) }).await.unwrap();
     let edit = |n: u64| Edit { path: path(n), cid: Some(Link::of(b"x")) };
     let acts = (0..200u64).map(|n| {
-        // Every second one moves the rev back, after its manifest was changed in the transaction.
-        let position = if n % 2 == 0 { None } else { at(3) };
-        let act = Advance { manifest: ManifestChange::Apply(vec![edit(n)]), position, ..advance(&job) };
+        // Every second one writes its first chunk and fails at its second, which does not come after it.
+        let [behind, before] = [20_000 + n, 10_000].map(|n| chunks(n..n + 1));
+        let manifest = if n % 2 == 0 { ManifestChange::Apply(vec![edit(n)]) } else { ManifestChange::Append([behind, before].concat()) };
+        let act = Advance { manifest, ..advance(&job) };
         let store = store.clone();
         tokio::spawn(async move { (n, store.advance(act).await) })
     });
     for outcome in futures::future::join_all(acts.collect::<Vec<_>>()).await {
         match outcome.unwrap() {
             (n, Ok(standing)) => assert_eq!((n % 2, standing), (0, Standing::Held)),
-            (n, Err(error)) => assert!(n % 2 == 1 && matches!(error, StoreError::RevMovesBack { .. }), "{n}: {error}"),
+            (n, Err(error)) => assert!(n % 2 == 1 && matches!(error, StoreError::OutOfOrder { .. }), "{n}: {error}"),
         }
     }
     assert_eq!(store.totals(consumer).await.unwrap().records, 100);
