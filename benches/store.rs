@@ -82,8 +82,7 @@ fn rev(n: u64) -> Rev {
 }
 
 fn advance(job: &Job) -> Advance {
-    let (manifest, accept_older, finish) = (ManifestChange::None, false, false);
-    Advance { job: job.id, epoch: job.epoch, manifest, flushed: None, intent: None, position: None, accept_older, finish }
+    Advance::new(job.id, job.epoch)
 }
 
 async fn claimed(store: &DieselStore, consumer: ConsumerId, n: u64) -> Job {

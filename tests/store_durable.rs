@@ -67,8 +67,7 @@ fn op_set(did: &Did, from: u64, to: u64, size: usize) -> OpSet {
 }
 
 fn advance(job: &Job) -> Advance {
-    let (manifest, accept_older, finish) = (ManifestChange::None, false, false);
-    Advance { job: job.id, epoch: job.epoch, manifest, flushed: None, intent: None, position: None, accept_older, finish }
+    Advance::new(job.id, job.epoch)
 }
 
 async fn claimed(store: &DieselStore, consumer: ConsumerId, did: &Did) -> Job {

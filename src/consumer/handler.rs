@@ -14,7 +14,7 @@ use crate::syntax::{Did, RecordPathRef, Rev};
 /// * Returning `Ok` acknowledges: the change will not come again, unless the process dies before it has recorded that.
 /// * Returning [`HandlerError::Retry`] (any error becomes one through `?`) has the same delivery come again after a pause, and shows on the job.
 /// * Changes of one repo come in order: a checkout first, then commit after commit. Different repos come in parallel.
-/// * After a crash a change may come that is known already: a create of a record that is there, a delete of one that is not. Treat
+/// * After a crash or a failed attempt a change may come that is known already: a create of a record that is there, a delete of one that is not. Treat
 ///   create and update as "store this", delete as "have it no more".
 pub trait Handler: Send + Sync + 'static {
     /// A record came to be.

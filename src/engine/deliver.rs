@@ -1,6 +1,9 @@
 //! Hands one delivery to the handler until it is acknowledged, or the attempts are used up.
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
+
+use futures::FutureExt;
 
 use super::backoff;
 use super::core::Core;
@@ -31,7 +34,7 @@ pub(super) async fn deliver(core: &Core, delivery: &Delivery) -> Result<(), Unde
     loop {
         let answer = tokio::select! {
             () = core.abandon.cancelled() => return Err(Undelivered::Stopped),
-            answer = tokio::time::timeout(core.options.handler_timeout, core.handler.deliver(delivery)) => answer,
+            answer = tokio::time::timeout(core.options.handler_timeout, attempt_once(core, delivery)) => answer,
         };
         let failure = match answer {
             Ok(Ok(())) => {
@@ -54,6 +57,17 @@ pub(super) async fn deliver(core: &Core, delivery: &Delivery) -> Result<(), Unde
         tokio::select! {
             () = core.stop.cancelled() => return Err(Undelivered::Stopped),
             () = tokio::time::sleep(pause) => attempt += 1,
+        }
+    }
+}
+
+/// A handler that panics has not acknowledged. Were the panic let through, it would end the worker and leave its job in progress.
+async fn attempt_once(core: &Core, delivery: &Delivery) -> Result<(), HandlerError> {
+    match AssertUnwindSafe(core.handler.deliver(delivery)).catch_unwind().await {
+        Ok(answer) => answer,
+        Err(panic) => {
+            let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            Err(format!("the handler panicked: {}", words.unwrap_or("without words")).into())
         }
     }
 }

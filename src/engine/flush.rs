@@ -59,16 +59,7 @@ impl Claim {
 
     /// An advance that changes nothing yet.
     pub(super) fn advance(&self) -> Advance {
-        Advance {
-            job: self.job,
-            epoch: self.epoch,
-            manifest: ManifestChange::None,
-            flushed: None,
-            intent: None,
-            position: None,
-            accept_older: false,
-            finish: false,
-        }
+        Advance::new(self.job, self.epoch)
     }
 }
 
@@ -160,7 +151,12 @@ async fn flush_if_complete(core: &Core, did: &Did, ops: &mut u64) -> Result<(), 
     let Some(job) = core.store.job(core.consumer, did).await.map_err(Unflushed::Store)? else { return Ok(()) };
     let (JobState::Complete, Some(position)) = (&job.state, job.position()) else { return Ok(()) };
     let claim = Claim::of(&job);
-    match flush(core, &claim, position, ops).await? {
+    let flushed = flush(core, &claim, position, ops).await;
+    if let Err(Unflushed::Handler { failure, .. }) = &flushed {
+        let advance = Advance { failure: Some(failure.clone()), ..claim.advance() };
+        core.store.advance(advance).await.map_err(Unflushed::Store)?;
+    }
+    match flushed? {
         Flushed::Complete | Flushed::Superseded => Ok(()),
         Flushed::Gap | Flushed::Behind => {
             add(&core.counters.checkouts_repeated, 1);

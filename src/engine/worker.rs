@@ -195,7 +195,7 @@ fn is_restored(core: &Core, job: &Job, checkout: &Checkout, own_host: bool) -> R
             match seen {
                 Some(older) if own_host => {
                     let attempt = job.failures.saturating_add(1);
-                    let retry_at = now.plus(retry::delay(attempt, seed(job)));
+                    let retry_at = now.plus(retry::delay(FailureKind::Stale, attempt, seed(job)));
                     Err(End::Event(JobEvent::Older { older, attempt, retry_at }, failure))
                 }
                 Some(_) | None => Err(End::Failed { kind: FailureKind::Stale, failure, in_doubt: Vec::new() }),
@@ -242,14 +242,15 @@ async fn settle(core: &Core, job: &Job, end: End) {
         End::Superseded => return,
         End::Store(error) => {
             core.store_failed("backfilling a repo", &error);
+            let kind = FailureKind::Local;
             let attempt = job.failures.saturating_add(1);
-            let retry_at = core.now().plus(retry::delay(attempt, seed(job)));
-            (JobEvent::Failed { kind: FailureKind::Local, attempt, retry_at }, error_chain(&error), Vec::new())
+            let retry_at = core.now().plus(retry::delay(kind, attempt, seed(job)));
+            (JobEvent::Failed { kind, attempt, retry_at }, error_chain(&error), Vec::new())
         }
         End::Failed { kind, failure, in_doubt } => {
             add(&core.counters.checkouts_failed, 1);
             let attempt = job.failures.saturating_add(1);
-            let retry_at = core.now().plus(retry::delay(attempt, seed(job)));
+            let retry_at = core.now().plus(retry::delay(kind, attempt, seed(job)));
             (JobEvent::Failed { kind, attempt, retry_at }, failure, in_doubt)
         }
         End::Released { in_doubt } => (JobEvent::Released, String::new(), in_doubt),

@@ -173,8 +173,27 @@ pub struct Advance {
     pub position: Option<Position>,
     /// The position may be below `rev` and `min_rev`, which both become its rev: [`Freshness::Restored`](crate::job::Freshness) said so (I8).
     pub accept_older: bool,
+    /// Why the handler does not acknowledge what is in the buffer, in words; kept on the job until it advances.
+    pub failure: Option<String>,
     /// Try to complete: when the buffer is then empty and `rev >= min_rev`, the job gets [`JobEvent::Finished`] (I3).
     pub finish: bool,
+}
+
+impl Advance {
+    /// An advance that changes nothing yet.
+    pub fn new(job: JobId, epoch: Epoch) -> Self {
+        Self {
+            job,
+            epoch,
+            manifest: ManifestChange::None,
+            flushed: None,
+            intent: None,
+            position: None,
+            accept_older: false,
+            failure: None,
+            finish: false,
+        }
+    }
 }
 
 /// What an [`Advance`] does to the manifest.

@@ -155,7 +155,13 @@ impl Body {
 
     /// The position of an [`Advance`].
     pub(super) fn advance(&mut self, advance: &Advance, tail: Option<Position>) -> Result<(), StoreError> {
+        if let Some(failure) = &advance.failure {
+            self.failure = cut(failure);
+        }
         let Some(position) = advance.position else { return Ok(()) };
+        if self.state == JobState::Complete {
+            self.failure.clear();
+        }
         match self.rev {
             Some(from) if position.rev < from && !advance.accept_older => {
                 return Err(StoreError::RevMovesBack { job: advance.job, from, to: position.rev });

@@ -231,6 +231,22 @@ async fn a_handler_that_fails_once_gets_the_delivery_again() {
 }
 
 #[tokio::test]
+async fn a_handler_that_panics_has_not_acknowledged() {
+    let rig = Rig::new(World::builder().seed(30).hosts(1).repos(1).sizes(Sizes::Each(2000))).await;
+    let did = rig.world.dids()[0].clone();
+    rig.folder.panicking.store(true, Ordering::SeqCst);
+    rig.folder.failing.store(usize::MAX, Ordering::SeqCst);
+    rig.backfiller.start().await.unwrap();
+    let job = rig.backfiller.backfill_repo(&did).await.unwrap();
+    assert!(matches!(job.state, JobState::Failed { kind: FailureKind::Handler, .. }), "{job:?}");
+    assert!(job.failure.contains("told to panic"), "{}", job.failure);
+    rig.folder.failing.store(1, Ordering::SeqCst);
+    assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
+    rig.assert_truth().await;
+    rig.backfiller.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_handler_that_always_fails_fails_the_job_with_its_words() {
     let rig = Rig::new(World::builder().seed(29).hosts(1).repos(1).sizes(Sizes::Each(2000))).await;
     let did = rig.world.dids()[0].clone();

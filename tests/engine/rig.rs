@@ -30,6 +30,8 @@ pub(crate) struct Folder {
     pub(crate) faults: Mutex<Vec<String>>,
     /// Deliveries that fail before the next one is taken.
     pub(crate) failing: AtomicUsize,
+    /// Whether a failure is a panic.
+    pub(crate) panicking: AtomicBool,
     /// Deliveries that were taken.
     pub(crate) deliveries: AtomicUsize,
     /// Whether the handler keeps silent about what it has taken.
@@ -96,6 +98,7 @@ impl Handler for Folding {
         // Lets other deliveries in between, as a handler that writes somewhere would.
         tokio::task::yield_now().await;
         if self.0.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            assert!(!self.0.panicking.load(Ordering::SeqCst), "the folder was told to panic");
             return Err("the folder was told to fail".into());
         }
         self.0.fold(delivery);

@@ -158,8 +158,24 @@ async fn a_handler_that_fails_after_the_checkout_holds_up_its_repo_and_no_op_set
         let op_set = writes.write(&rig.world).unwrap();
         assert_eq!(rig.backfiller.buffer(&op_set).await.unwrap(), Route::Buffered { complete: true });
     }
+    let failing = async {
+        let said = |job: atproto_backfill::job::Job| job.state == JobState::Complete && job.failure.contains("told to fail");
+        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(1));
+        loop {
+            for did in rig.world.dids() {
+                if said(rig.backfiller.job(&did).await.unwrap().unwrap()) {
+                    return;
+                }
+            }
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, failing).await.expect("the failure never showed on a job");
     rig.idle().await;
     assert_eq!(rig.folder.failing.load(Ordering::SeqCst), 0, "the failures were never met");
+    for did in rig.world.dids() {
+        assert_eq!(rig.backfiller.job(&did).await.unwrap().unwrap().failure, "");
+    }
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();
 }

@@ -7,6 +7,7 @@ crate::conformance!(
     an_advance_moves_everything_together,
     a_job_is_complete_only_when_its_buffer_is_empty,
     a_lane_advances_a_complete_job,
+    why_a_handler_fails_is_kept_until_the_job_advances,
     a_rev_never_moves_back_and_nothing_is_written_by_the_attempt,
     an_older_rev_is_remembered_and_can_be_accepted_by_name,
     an_accepted_older_rev_is_still_behind_what_is_buffered,
@@ -60,6 +61,18 @@ async fn a_lane_advances_a_complete_job(world: World) {
     }
     let after = world.job(&did(1)).await;
     assert_eq!((after.state, after.rev, after.epoch), (JobState::Complete, Some(rev(6)), job.epoch));
+}
+
+async fn why_a_handler_fails_is_kept_until_the_job_advances(world: World) {
+    let job = world.complete(&did(1), 5).await;
+    world.append(&op_set(&did(1), 5, 6)).await;
+    let words = "no room in the index".to_owned();
+    world.store.advance(Advance { failure: Some(words.clone()), ..advance(&job) }).await.unwrap();
+    let failing = world.job(&did(1)).await;
+    assert_eq!((failing.state, failing.failure, failing.failures), (JobState::Complete, words, 0));
+    let seq = world.last_buffered(job.id).await;
+    world.store.advance(Advance { flushed: Some(seq), position: at(6), ..advance(&job) }).await.unwrap();
+    assert_eq!(world.job(&did(1)).await.failure, "");
 }
 
 async fn a_rev_never_moves_back_and_nothing_is_written_by_the_attempt(world: World) {

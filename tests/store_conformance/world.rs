@@ -95,16 +95,7 @@ impl World {
 
 /// An advance that changes nothing.
 pub(crate) fn advance(job: &Job) -> Advance {
-    Advance {
-        job: job.id,
-        epoch: job.epoch,
-        manifest: ManifestChange::None,
-        flushed: None,
-        intent: None,
-        position: None,
-        accept_older: false,
-        finish: false,
-    }
+    Advance::new(job.id, job.epoch)
 }
 
 pub(crate) fn did(n: u32) -> Did {
