@@ -7,7 +7,7 @@ use atproto_backfill::job::{
 };
 use atproto_backfill::manifest::{Builder, Chunk, Edit};
 use atproto_backfill::repo::Link;
-use atproto_backfill::store::{Advance, ManifestChange, MemoryStore, Standing, Store};
+use atproto_backfill::store::{Advance, MemoryStore, Standing, Store};
 use atproto_backfill::syntax::{Did, RecordPath, Rev};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_800_000_000_000);
