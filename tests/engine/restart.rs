@@ -118,3 +118,46 @@ async fn a_database_that_is_opened_again_goes_on_where_it_was() {
     }
     rig.assert_truth_after_restart().await;
 }
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_disk_that_fills_up_stops_nothing_for_good() {
+    use atproto_backfill::store::{DieselOptions, DieselStore};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let small = DieselOptions { max_bytes: Some(400_000), ..DieselOptions::default() };
+    let store: Arc<dyn Store> = Arc::new(DieselStore::open_with(&path, small).unwrap());
+    let world = World::builder().seed(54).hosts(2).repos(6).sizes(Sizes::Each(4000));
+    let mut rig = Rig::with(world, Default::default(), short_grace(), store).await;
+    rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
+    rig.backfiller.start().await.unwrap();
+    // More is delivered than the manifests have room for, or a worker waits for room; either way nothing completes from some point on.
+    let full = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(10));
+        let (mut still, mut last) = (0, 0);
+        while still < 50 {
+            ticks.tick().await;
+            let records = rig.backfiller.progress().await.unwrap().totals.records;
+            still = if records == last { still + 1 } else { 0 };
+            last = records;
+        }
+        last
+    };
+    let held = tokio::time::timeout(LIMIT, full).await.expect("the disk never filled up");
+    assert!((1..24_000).contains(&held), "{held} records held: the quota was not put to the test");
+    assert!(!rig.backfiller.is_broken(), "a full disk was taken for corruption");
+    // Whether all parts end in time or some are let go: the next process finds what is there.
+    let _ = rig.backfiller.stop().await;
+    rig.store = Arc::new(MemoryStore::new());
+    rig.restart(Options::default()).await;
+    rig.store = Arc::new(DieselStore::open(&path).unwrap());
+    rig.restart(Options::default()).await;
+    rig.backfiller.start().await.unwrap();
+    for did in rig.world.dids() {
+        // Those that failed meanwhile would be tried again in a minute.
+        assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
+    }
+    rig.assert_truth_after_restart().await;
+    rig.backfiller.stop().await.unwrap();
+}
