@@ -179,7 +179,7 @@ impl Backfiller {
             return Err(EngineError::Unknown { did: did.clone() });
         }
         let Some(open) = self.core.open.open_or_ask(did) else { return Ok(0) };
-        let flushed = flush::flush_complete(&self.core, did).await;
+        let flushed = flush::flush_complete(&self.core, &open).await;
         if let Some(open) = open.close() {
             self.core.lanes.push(open, 0);
         }
@@ -191,12 +191,14 @@ impl Backfiller {
     }
 
     /// Removes a repo with everything the store holds of it. What the handler was given stays with the handler.
-    /// `false` when there was none. Harmless while it is being checked out.
+    /// `false` when there was none. Harmless while it is being checked out: that ends, what is with the handler is waited for, and once
+    /// this returns nothing more of the repo will reach it.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn purge(&self, did: &Did) -> Result<bool, EngineError> {
         let purged = self.core.store.purge(self.core.consumer, did).await?;
+        self.core.open.end(did).await;
         self.core.settled.notify_waiters();
         Ok(purged)
     }

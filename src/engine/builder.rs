@@ -7,6 +7,7 @@ use tokio_util::task::TaskTracker;
 use super::checkout::Fetcher;
 use super::clock::Clock;
 use super::core::Core;
+use super::open::OpenRepos;
 use super::{Backfiller, Options};
 use crate::consumer::{ErasedHandler, Handler};
 use crate::fetch::{ClientError, HttpOptions, HttpSource, Pace, PaceOptions, RepoSource, SpoolBudget, SpoolOptions};
@@ -137,6 +138,7 @@ impl Builder {
             return Err(BuildError::OtherConsumer { name: self.name, other });
         }
         let consumer = self.store.consumer(&self.name).await?;
+        let stop = CancellationToken::new();
         Ok(Backfiller::new(Core {
             consumer,
             store: self.store,
@@ -146,13 +148,13 @@ impl Builder {
             options: self.options,
             clock: Clock::start(),
             counters: Default::default(),
-            open: Default::default(),
+            open: Arc::new(OpenRepos::new(stop.clone())),
             lanes: Default::default(),
             held: Default::default(),
             dispatch: Notify::new(),
             room: Notify::new(),
             settled: Notify::new(),
-            stop: CancellationToken::new(),
+            stop,
             abandon: CancellationToken::new(),
             tracker: TaskTracker::new(),
             broken: false.into(),

@@ -95,7 +95,7 @@ async fn deliver_planned(core: &Arc<Core>, claim: &Arc<Claim>, mut planned: mpsc
     let mut interrupted = None;
     while open || !window.is_empty() {
         tokio::select! {
-            () = core.stop.cancelled(), if open => {
+            () = claim.stop.cancelled(), if open => {
                 open = false;
                 interrupted = Some(Interrupted::Stopped);
             }
@@ -129,7 +129,7 @@ fn spawn_delivery(core: &Arc<Core>, claim: &Arc<Claim>, batch: CheckoutBatch) ->
         let intended = core.store.intend(claim.job, claim.epoch, &paths).await.map_err(Interrupted::Store)?;
         let Some(intent) = intended else { return Err(Interrupted::Superseded) };
         drop(paths);
-        match deliver(&core, &batch.delivery).await {
+        match deliver(&core, &batch.delivery, &claim.stop).await {
             Ok(()) => Ok(Acknowledged { manifest: batch.manifest, intent }),
             Err(Undelivered::Handler(failure)) => Err(Interrupted::Handler(failure)),
             Err(Undelivered::Stopped) => Err(Interrupted::Stopped),

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio_util::sync::CancellationToken;
 
 use super::backoff;
 use super::core::Core;
@@ -18,14 +19,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Why a delivery was not acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Undelivered {
-    /// The program stops.
+    /// The program stops, or the repo is to be left alone.
     Stopped,
     /// The handler failed in every attempt; the last error in words.
     Handler(String),
 }
 
 /// Returns once the handler has acknowledged. What it rejected one by one is counted, and counts as acknowledged.
-pub(super) async fn deliver(core: &Core, delivery: &Delivery) -> Result<(), Undelivered> {
+///
+/// `stop` ends the pauses between attempts.
+pub(super) async fn deliver(core: &Core, delivery: &Delivery, stop: &CancellationToken) -> Result<(), Undelivered> {
     if delivery.is_empty() {
         return Ok(());
     }
@@ -55,7 +58,7 @@ pub(super) async fn deliver(core: &Core, delivery: &Delivery) -> Result<(), Unde
         }
         let pause = backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt as u32);
         tokio::select! {
-            () = core.stop.cancelled() => return Err(Undelivered::Stopped),
+            () = stop.cancelled() => return Err(Undelivered::Stopped),
             () = tokio::time::sleep(pause) => attempt += 1,
         }
     }

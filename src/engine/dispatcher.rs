@@ -144,7 +144,7 @@ impl Dispatcher {
         self.looking_up.insert(did.clone());
         let (core, placed) = (Arc::clone(&self.core), self.placed.clone());
         self.core.tracker.spawn(async move {
-            let host = worker::place(&core, &did).await;
+            let host = worker::place(&core, &open).await;
             close(&core, open);
             // The dispatcher is gone only when the program stops.
             let _ = placed.send((did, host)).await;
@@ -218,7 +218,7 @@ impl Dispatcher {
     fn start(&self, open: Open, host: String, permit: Permit, slot: OwnedSemaphorePermit) {
         let core = Arc::clone(&self.core);
         self.core.tracker.spawn(async move {
-            worker::run(&core, open.did(), &host, permit).await;
+            worker::run(&core, &open, &host, permit).await;
             close(&core, open);
             drop(slot);
             core.room.notify_one();

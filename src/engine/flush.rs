@@ -1,8 +1,11 @@
 //! Flush: delivers the buffer of a job in order. The same code serves the end of a checkout and the lanes.
 
+use tokio_util::sync::CancellationToken;
+
 use super::core::Core;
 use super::deliver::{Undelivered, deliver};
 use super::flush_plan::{FlushPlan, FlushRules};
+use super::open::Open;
 use super::progress::add;
 use crate::job::{BufferSeq, Epoch, Job, JobEvent, JobId, JobState, OpSet, Position};
 use crate::store::{Advance, ManifestChange, Standing, StoreError};
@@ -50,11 +53,13 @@ pub(super) struct Claim {
     pub(super) job: JobId,
     pub(super) epoch: Epoch,
     pub(super) did: Did,
+    /// Cancelled when the program stops, or the repo is to be left alone.
+    pub(super) stop: CancellationToken,
 }
 
 impl Claim {
-    pub(super) fn of(job: &Job) -> Self {
-        Self { job: job.id, epoch: job.epoch, did: job.did.clone() }
+    pub(super) fn of(job: &Job, open: &Open) -> Self {
+        Self { job: job.id, epoch: job.epoch, did: job.did.clone(), stop: open.stop().clone() }
     }
 
     /// An advance that changes nothing yet.
@@ -79,7 +84,7 @@ pub(super) async fn flush(core: &Core, claim: &Claim, mut position: Position, op
         }
         let mut rows = rows.as_slice();
         while !rows.is_empty() {
-            if core.stop.is_cancelled() {
+            if claim.stop.is_cancelled() {
                 return Err(Unflushed::Stopped { in_doubt: Vec::new() });
             }
             let rules = FlushRules { did: &claim.did, filter: &core.options.collections, max_changes: core.options.delivery_records.get() };
@@ -102,7 +107,7 @@ pub(super) async fn flush(core: &Core, claim: &Claim, mut position: Position, op
 /// Delivers one plan and records its acknowledgement.
 async fn apply(core: &Core, claim: &Claim, plan: FlushPlan) -> Result<Standing, Unflushed> {
     let Some(through) = plan.through else { return Ok(Standing::Held) };
-    if let Err(undelivered) = deliver(core, &plan.delivery).await {
+    if let Err(undelivered) = deliver(core, &plan.delivery, &claim.stop).await {
         let in_doubt = plan.edits.into_iter().map(|edit| edit.path).collect();
         return Err(match undelivered {
             Undelivered::Stopped => Unflushed::Stopped { in_doubt },
@@ -132,9 +137,9 @@ fn behind(rows: &[(BufferSeq, OpSet)], through: Option<BufferSeq>) -> &[(BufferS
 }
 
 /// Flushes a job that is complete; answers how many ops were delivered. Any other state is somebody else's: nothing is done.
-pub(super) async fn flush_complete(core: &Core, did: &Did) -> Result<u64, LaneEnd> {
+pub(super) async fn flush_complete(core: &Core, open: &Open) -> Result<u64, LaneEnd> {
     let mut ops = 0;
-    let flushed = flush_if_complete(core, did, &mut ops).await;
+    let flushed = flush_if_complete(core, open, &mut ops).await;
     core.settled.notify_waiters();
     match flushed {
         Ok(()) => Ok(ops),
@@ -147,10 +152,10 @@ pub(super) async fn flush_complete(core: &Core, did: &Did) -> Result<u64, LaneEn
     }
 }
 
-async fn flush_if_complete(core: &Core, did: &Did, ops: &mut u64) -> Result<(), Unflushed> {
-    let Some(job) = core.store.job(core.consumer, did).await.map_err(Unflushed::Store)? else { return Ok(()) };
+async fn flush_if_complete(core: &Core, open: &Open, ops: &mut u64) -> Result<(), Unflushed> {
+    let Some(job) = core.store.job(core.consumer, open.did()).await.map_err(Unflushed::Store)? else { return Ok(()) };
     let (JobState::Complete, Some(position)) = (&job.state, job.position()) else { return Ok(()) };
-    let claim = Claim::of(&job);
+    let claim = Claim::of(&job, open);
     let flushed = flush(core, &claim, position, ops).await;
     if let Err(Unflushed::Handler { failure, .. }) = &flushed {
         let advance = Advance { failure: Some(failure.clone()), ..claim.advance() };

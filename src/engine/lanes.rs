@@ -122,9 +122,9 @@ async fn page_from_store(core: &Core, after: Option<JobId>) -> Option<JobId> {
 async fn lane(core: Arc<Core>, open: Open, failures: u32, _slot: OwnedSemaphorePermit) {
     let mut held = Some(open);
     while let Some(open) = held {
-        match flush::flush_complete(&core, open.did()).await {
+        match flush::flush_complete(&core, &open).await {
             Ok(_) => held = open.close(),
-            Err(LaneEnd::Stopped) => return,
+            Err(LaneEnd::Stopped) => held = None,
             Err(LaneEnd::Failed) => return pause(core, open, failures.saturating_add(1)),
         }
     }
@@ -136,8 +136,9 @@ async fn lane(core: Arc<Core>, open: Open, failures: u32, _slot: OwnedSemaphoreP
 fn pause(core: Arc<Core>, open: Open, failures: u32) {
     let delay = backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, failures);
     core.tracker.clone().spawn(async move {
+        let stop = open.stop().clone();
         tokio::select! {
-            () = core.stop.cancelled() => {}
+            () = stop.cancelled() => drop(open),
             () = tokio::time::sleep(delay) => core.lanes.push(open, failures),
         }
     });

@@ -10,6 +10,7 @@ use super::checkout_plan::PlanError;
 use super::core::Core;
 use super::deliver::error_chain;
 use super::flush::{Claim, Flushed, Unflushed, flush};
+use super::open::Open;
 use super::progress::add;
 use crate::fetch::{Disposition, Permit};
 use crate::identity::Identity;
@@ -39,9 +40,10 @@ enum End {
 }
 
 /// Looks up the host of a repo that the store does not know, and remembers it. A failure is recorded on the repo's job.
-pub(super) async fn place(core: &Core, did: &Did) -> Option<String> {
+pub(super) async fn place(core: &Core, open: &Open) -> Option<String> {
+    let did = open.did();
     let placed = tokio::select! {
-        () = core.stop.cancelled() => return None,
+        () = open.stop().cancelled() => return None,
         identity = core.fetcher.identity(did) => identity,
     };
     match placed {
@@ -65,9 +67,10 @@ async fn remember_host(core: &Core, identity: &Identity) -> Option<String> {
 }
 
 /// Backfills one repo whose host has admitted a request.
-pub(super) async fn run(core: &Arc<Core>, did: &Did, host: &str, permit: Permit) {
+pub(super) async fn run(core: &Arc<Core>, open: &Open, host: &str, permit: Permit) {
+    let did = open.did();
     let identity = tokio::select! {
-        () = core.stop.cancelled() => return,
+        () = open.stop().cancelled() => return,
         identity = core.fetcher.identity(did) => identity,
     };
     match identity {
@@ -80,7 +83,7 @@ pub(super) async fn run(core: &Arc<Core>, did: &Did, host: &str, permit: Permit)
         Ok(identity) => {
             if let Some(job) = claim(core, did).await {
                 let began = Instant::now();
-                match backfill(core, &job, &identity, permit).await {
+                match backfill(core, open, &job, &identity, permit).await {
                     Ok(()) => {
                         add(&core.counters.checkouts_completed, 1);
                         tracing::info!(%did, host, elapsed_ms = began.elapsed().as_millis() as u64, "repo complete");
@@ -126,9 +129,9 @@ fn end_of(failure: &CheckoutFailure) -> End {
 }
 
 /// Checkout, delivery, flush. The claim is committed before the fetch begins, so every op set that is discarded before it is in the checkout.
-async fn backfill(core: &Arc<Core>, job: &Job, identity: &Identity, permit: Permit) -> Result<(), End> {
+async fn backfill(core: &Arc<Core>, open: &Open, job: &Job, identity: &Identity, permit: Permit) -> Result<(), End> {
     let fetched = tokio::select! {
-        () = core.stop.cancelled() => return Err(End::Released { in_doubt: Vec::new() }),
+        () = open.stop().cancelled() => return Err(End::Released { in_doubt: Vec::new() }),
         fetched = core.fetcher.fetch(identity, permit) => fetched,
     };
     let (checkout, own_host) = match fetched {
@@ -138,7 +141,7 @@ async fn backfill(core: &Arc<Core>, job: &Job, identity: &Identity, permit: Perm
     add(&core.counters.checkout_bytes, checkout.bytes() as usize);
     let position = Position { rev: checkout.commit().rev(), data: Some(checkout.commit().data()) };
     let accept_older = is_restored(core, job, &checkout, own_host)?;
-    let claim = Arc::new(Claim::of(job));
+    let claim = Arc::new(Claim::of(job, open));
     deliver_checkout(core, &claim, Arc::clone(&checkout)).await.map_err(|reason| interruption(reason, &checkout, identity))?;
     drop(checkout);
     let advance = Advance { position: Some(position), accept_older, finish: true, ..claim.advance() };

@@ -3,6 +3,7 @@
 
 mod difference;
 mod faults;
+mod oracle;
 mod restart;
 mod rig;
 mod steps;

@@ -51,6 +51,11 @@ impl Folder {
         self.repos.lock().unwrap().get(did).cloned().unwrap_or_default()
     }
 
+    /// Forgets a repo, as a consumer does that has purged it.
+    pub(crate) fn forget(&self, did: &Did) {
+        self.repos.lock().unwrap().remove(did);
+    }
+
     fn fold(&self, delivery: &Delivery) {
         let mut repos = self.repos.lock().unwrap();
         let repo = repos.entry(delivery.did().clone()).or_default();
