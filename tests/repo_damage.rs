@@ -18,6 +18,10 @@ fn source(curve: Curve) -> Source {
 fn read(source: &Source, body: &[u8], piece: usize) -> Result<(BTreeMap<String, Vec<u8>>, usize), CheckoutError> {
     let mut spool = Spool::new(SpoolOptions::default(), &SpoolBudget::new(1 << 30));
     body.chunks(piece).try_for_each(|piece| spool.push(piece))?;
+    read_spooled(source, spool)
+}
+
+fn read_spooled(source: &Source, spool: Spool) -> Result<(BTreeMap<String, Vec<u8>>, usize), CheckoutError> {
     let checkout = Arc::new(spool.finish()?);
     checkout.verify(&source.did, source.key.public())?;
     let (mut walk, mut leaves, mut bytes) = (checkout.walk(), Leaves::new(), Records::new());
@@ -88,5 +92,20 @@ fn every_damage_is_another_one() {
         }
     }
     assert!(seen.len() > 60 && seen.values().any(|damage| *damage == Damage::Record(RecordDamage::TooLarge)));
-    assert!(unrelated(200_000).map(|piece| piece.len()).sum::<usize>() > 200_000);
+}
+
+#[test]
+fn a_gigabyte_that_does_not_belong_to_the_repo_fails_it_and_a_little_does_not() {
+    let source = source(Curve::K256);
+    for (bytes, too_many) in [(1 << 20, false), (1 << 30, true)] {
+        let mut spool = Spool::new(SpoolOptions::default(), &SpoolBudget::new(16 << 20));
+        spool.push(&sound(&source)).unwrap();
+        unrelated(bytes).try_for_each(|piece| spool.push(&piece)).unwrap();
+        assert_eq!(spool.is_on_disk(), too_many);
+        match read_spooled(&source, spool) {
+            Ok((found, 0)) if !too_many => assert_eq!(found, records()),
+            Err(CheckoutError::Unrelated { bytes: found, .. }) if too_many => assert!(found > bytes),
+            outcome => panic!("{bytes} bytes: {outcome:?}"),
+        }
+    }
 }
