@@ -9,9 +9,9 @@ use futures::{StreamExt, stream};
 use url::Url;
 
 use super::Answer;
-use super::report::{chain, count, say};
+use super::report::{count, say};
 use crate::consumer::CollectionFilter;
-use crate::engine::Fetcher;
+use crate::engine::{Fetcher, error_chain};
 use crate::fetch::{HttpOptions, HttpSource, Pace, PaceOptions, Spool, SpoolBudget, SpoolOptions, user_agent};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, Resolver, ResolverOptions};
 use crate::repo::{Checkout, Leaves, PublicKey, Records, json, record};
@@ -82,7 +82,7 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
         let checkout = match checkout {
             Ok(checkout) => checkout,
             Err(error) => {
-                say(format_args!("{repo}: {}", chain(error.as_ref())));
+                say(format_args!("{repo}: {}", error_chain(error.as_ref())));
                 all_well = false;
                 continue;
             }
@@ -103,7 +103,7 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
             Err(PrintError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => break,
             Err(PrintError::Out(error)) => return Err(format!("cannot write: {error}").into()),
             Err(PrintError::Repo(error)) => {
-                say(format_args!("{repo}: {}", chain(&error)));
+                say(format_args!("{repo}: {}", error_chain(&error)));
                 all_well = false;
             }
         }

@@ -57,6 +57,6 @@ pub fn main() -> ExitCode {
 
 fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     // Nothing is left to do when standard error is gone as well.
-    let _ = writeln!(std::io::stderr(), "backfill: {}", report::chain(error));
+    let _ = writeln!(std::io::stderr(), "backfill: {}", crate::engine::error_chain(error));
     ExitCode::from(1)
 }

@@ -1,19 +1,6 @@
 //! What the program says to people: on standard error, as bars on a terminal and as lines elsewhere.
 
-use std::error::Error;
 use std::io::Write;
-
-/// An error and its sources in one line.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
 
 /// A line on standard error. A closed standard error is no reason to stop.
 pub(super) fn say(line: impl std::fmt::Display) {

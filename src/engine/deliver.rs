@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff;
 use super::core::Core;
+use super::error_chain;
 use super::progress::add;
 use crate::consumer::{Action, Delivery, HandlerError};
 
@@ -89,21 +90,4 @@ fn count(core: &Core, delivery: &Delivery) {
     add(&core.counters.records_updated, updated);
     add(&core.counters.records_deleted, deleted);
     add(&core.counters.records_rejected, delivery.rejected() as usize);
-}
-
-/// An error and its sources in one line, at most 512 bytes.
-pub(super) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    let mut end = text.len().min(512);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text
 }

@@ -8,7 +8,7 @@ use super::checkout::CheckoutFailure;
 use super::checkout_delivery::{Interrupted, deliver_checkout};
 use super::checkout_plan::PlanError;
 use super::core::Core;
-use super::deliver::error_chain;
+use super::error_chain;
 use super::flush::{Claim, Flushed, Unflushed, flush};
 use super::open::Open;
 use super::progress::add;
