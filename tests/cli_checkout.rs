@@ -130,3 +130,43 @@ fn wrong_usage_exits_with_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
     }
 }
+
+#[test]
+fn the_output_file_is_replaced_only_when_a_repo_was_printed() {
+    let fixture = named("one");
+    let folder = tempfile::tempdir().unwrap();
+    let (out, own) = (folder.path().join("out.jsonl"), folder.path().join("own.car"));
+    std::fs::write(&out, "as it was").unwrap();
+    std::fs::copy(&fixture.car, &own).unwrap();
+    let run = |car: &Path, out: &Path| checkout(&["--no-verify-signature".as_ref(), "--out".as_ref(), out.as_ref(), car.as_ref()]);
+    assert_eq!(run(&folder.path().join("none.car"), &out).status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "as it was");
+    assert_eq!(run(&fixture.car, &out).status.code(), Some(0));
+    assert_eq!(std::fs::read_to_string(&out).unwrap().lines().count(), 1);
+    // Even the file that is read may be the one that is written.
+    assert_eq!(run(&own, &own).status.code(), Some(0));
+    assert_eq!(std::fs::read(&own).unwrap(), std::fs::read(&out).unwrap());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "a temporary file is left");
+}
+
+#[test]
+fn options_of_files_are_refused_for_dids() {
+    let did = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
+    let key = key(&named("one"));
+    for options in [vec!["--no-verify-signature"], vec!["--key", &key]] {
+        let arguments: Vec<&OsStr> = options.iter().copied().chain([did]).map(OsStr::new).collect();
+        assert_eq!(checkout(&arguments).status.code(), Some(2), "{options:?}");
+    }
+}
+
+#[test]
+fn arguments_that_cannot_be_meant_are_wrong_usage() {
+    for arguments in [["--host", "file:///etc"], ["--plc-url", "ftp://plc.example"], ["--contact", "a\nb"], ["--collection", "app.bsky.*"]]
+    {
+        let meant = arguments[0] == "--collection";
+        let all: Vec<&OsStr> = arguments.iter().copied().chain(["--no-verify-signature", "/no/such.car"]).map(OsStr::new).collect();
+        assert_eq!(checkout(&all).status.code(), Some(if meant { 1 } else { 2 }), "{arguments:?}");
+    }
+    assert_eq!(checkout(&["at://did:plc:abc/a.b.c/1".as_ref()]).status.code(), Some(2));
+    assert_eq!(checkout(&["".as_ref()]).status.code(), Some(2));
+}

@@ -4,21 +4,25 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use tokio::time::Instant;
 use url::Url;
 
-use super::Answer;
 use super::report::{count, say};
+use super::{Answer, wrong_usage};
 use crate::consumer::CollectionFilter;
-use crate::engine::{Fetcher, error_chain};
-use crate::fetch::{HttpOptions, HttpSource, Pace, PaceOptions, Spool, SpoolBudget, SpoolOptions, user_agent};
+use crate::engine::{CheckoutFailure, Fetcher, error_chain};
+use crate::fetch::{Disposition, HttpOptions, HttpSource, Pace, PaceOptions, Spool, SpoolBudget, SpoolOptions, user_agent};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, Resolver, ResolverOptions};
 use crate::repo::{Checkout, Leaves, PublicKey, Records, json, record};
 use crate::syntax::Did;
 
 /// Repos that are fetched at the same time.
 const PARALLEL: usize = 4;
+/// How long a host that refuses for load is waited for.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// Bytes that all repos under way may hold in memory; beyond, they lie in temporary files.
 const SPOOL_BUDGET: u64 = 64 << 20;
 
@@ -30,20 +34,20 @@ pub(super) struct Arguments {
     /// DIDs to fetch, and CAR files to read (anything that does not begin with "did:").
     #[arg(required = true, value_name = "DID | FILE.car")]
     repos: Vec<String>,
-    /// Write the lines to this file instead of standard output.
+    /// Write the lines to this file instead of standard output. It is replaced at the end, and only if some repo was printed.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Only records of this collection: an NSID, or the beginning of one and ".*". May be repeated.
     #[arg(long, value_name = "NSID")]
     collection: Vec<String>,
     /// The PLC directory.
-    #[arg(long, env = "BACKFILL_PLC_URL", value_name = "URL")]
+    #[arg(long, env = "BACKFILL_PLC_URL", value_name = "URL", value_parser = super::http_url)]
     plc_url: Option<Url>,
     /// Fetch from this host instead of each account's own.
-    #[arg(long, env = "BACKFILL_HOST", value_name = "URL")]
+    #[arg(long, env = "BACKFILL_HOST", value_name = "URL", value_parser = super::http_url)]
     host: Option<Url>,
     /// Whom hosts may ask about this program: an address or a page. Part of the User-Agent.
-    #[arg(long, env = "BACKFILL_CONTACT", value_name = "CONTACT")]
+    #[arg(long, env = "BACKFILL_CONTACT", value_name = "CONTACT", value_parser = super::header_text)]
     contact: Option<String>,
     /// The key that signs the repos in the files, as did:key or Multikey, instead of the one that their accounts' DID documents name.
     #[arg(long, value_name = "KEY")]
@@ -67,15 +71,17 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
         match Did::new(repo) {
             Ok(did) => repos.push(Repo::Did(did)),
             Err(error) if repo.starts_with("did:") => wrong_usage(&error),
+            Err(_) if repo.is_empty() || repo.starts_with("at://") => wrong_usage(&format!("{repo:?} is neither a DID nor a file")),
             Err(_) => repos.push(Repo::File(repo.into())),
         }
     }
+    let of_files = arguments.no_verify_signature || key.is_some();
+    if of_files && repos.iter().any(|repo| matches!(repo, Repo::Did(_))) {
+        wrong_usage(&"--key and --no-verify-signature are for files; the repo of a DID is verified with the key of its DID document");
+    }
     let source = Source::new(&arguments, key)?;
-    let mut out: Box<dyn Write + Send> = match &arguments.out {
-        Some(path) => Box::new(File::create(path).map_err(|error| format!("{}: {error}", path.display()))?),
-        None => Box::new(io::stdout()),
-    };
-    let mut all_well = true;
+    let mut out = Out::open(arguments.out.as_deref())?;
+    let (mut all_well, mut any_printed) = (true, false);
     let source = &source;
     let mut checkouts = stream::iter(&repos).map(|repo| async move { (repo, source.checkout(repo).await) }).buffered(PARALLEL);
     while let Some((repo, checkout)) = checkouts.next().await {
@@ -96,11 +102,12 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
         out = returned;
         match printed {
             Ok(printed) => {
+                any_printed = true;
                 let (did, rev) = (checkout.commit().did(), checkout.commit().rev());
                 say(format_args!("{did}: {} records at {rev}, {} dropped", count(printed.records), count(printed.dropped)));
             }
             // Nobody reads on: not a failure of any repo.
-            Err(PrintError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            Err(PrintError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(all_well),
             Err(PrintError::Out(error)) => return Err(format!("cannot write: {error}").into()),
             Err(PrintError::Repo(error)) => {
                 say(format_args!("{repo}: {}", error_chain(&error)));
@@ -108,11 +115,68 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
             }
         }
     }
+    if any_printed {
+        out.keep()?;
+    }
     Ok(all_well)
 }
 
-fn wrong_usage(error: &dyn std::error::Error) -> ! {
-    clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n")).exit()
+/// Where the lines go.
+enum Out {
+    Standard(io::Stdout),
+    /// A file beside the one that was asked for, which it takes the place of at the end: until then, and if all fails, that one is as it was.
+    Replacing(tempfile::NamedTempFile, PathBuf),
+    /// What is no regular file cannot be replaced.
+    Special(File),
+}
+
+impl Out {
+    fn open(path: Option<&Path>) -> Result<Self, Failed> {
+        let Some(path) = path else { return Ok(Self::Standard(io::stdout())) };
+        let named = |error: io::Error| format!("{}: {error}", path.display());
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Ok(Self::Special(File::options().write(true).open(path).map_err(named)?));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let beside = tempfile::Builder::new().prefix(".backfill-").permissions(usual_permissions()).tempfile_in(folder).map_err(named)?;
+        Ok(Self::Replacing(beside, path.to_owned()))
+    }
+
+    fn keep(self) -> Result<(), Failed> {
+        match self {
+            Self::Replacing(beside, path) => {
+                beside.persist(&path).map_err(|error| format!("{}: {}", path.display(), error.error))?;
+                Ok(())
+            }
+            Self::Standard(_) | Self::Special(_) => Ok(()),
+        }
+    }
+}
+
+/// Those of a file that is simply created: temporary files are otherwise for their owner alone.
+fn usual_permissions() -> std::fs::Permissions {
+    #[cfg(unix)]
+    return std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    #[cfg(not(unix))]
+    return std::fs::metadata(".").map(|here| here.permissions()).expect("the current folder is there");
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Standard(out) => out.write(bytes),
+            Self::Replacing(out, _) => out.write(bytes),
+            Self::Special(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Standard(out) => out.flush(),
+            Self::Replacing(out, _) => out.flush(),
+            Self::Special(out) => out.flush(),
+        }
+    }
 }
 
 fn parse_key(text: &str) -> Result<PublicKey, crate::repo::KeyError> {
@@ -177,9 +241,20 @@ impl Source {
     async fn checkout(&self, repo: &Repo) -> Result<Arc<Checkout>, Failed> {
         match repo {
             Repo::Did(did) => {
-                let identity = self.fetcher.identity(did).await?;
-                let permit = self.pace.admit(&self.fetcher.host(&identity)).await;
-                Ok(self.fetcher.fetch(&identity, permit).await?.0)
+                let deadline = Instant::now() + PATIENCE;
+                loop {
+                    match self.fetch(did).await {
+                        Ok(checkout) => return Ok(checkout),
+                        // A refusal for load is no failure: the host, or the directory, is asked again when it is ready.
+                        Err(error) => match error.disposition() {
+                            Disposition::Refused(pause) if Instant::now() + pause < deadline => {
+                                say(format_args!("{did}: refused for load, asked again in {} s", pause.as_secs()));
+                                tokio::time::sleep(pause).await;
+                            }
+                            Disposition::Refused(_) | Disposition::Failed(_) | Disposition::Unavailable(_) => return Err(error.into()),
+                        },
+                    }
+                }
             }
             Repo::File(path) => {
                 let (path, spool) = (path.clone(), Spool::new(SpoolOptions::default(), &self.budget));
@@ -193,6 +268,14 @@ impl Source {
                 Ok(Arc::new(checkout))
             }
         }
+    }
+}
+
+impl Source {
+    async fn fetch(&self, did: &Did) -> Result<Arc<Checkout>, CheckoutFailure> {
+        let identity = self.fetcher.identity(did).await?;
+        let permit = self.pace.admit(&self.fetcher.host(&identity)).await;
+        Ok(self.fetcher.fetch(&identity, permit).await?.0)
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=5_000_000))]
     records: u64,
     /// Commits that are made per second while the checkouts go on.
-    #[arg(long, default_value_t = 200.0, value_name = "PER_SECOND")]
+    #[arg(long, default_value_t = 200.0, value_name = "PER_SECOND", value_parser = writes, allow_negative_numbers = true)]
     writes: f64,
     /// Decides the network and what is written to it.
     #[arg(long, default_value_t = 1)]
@@ -46,6 +46,14 @@ pub(super) struct Arguments {
     /// Print the summary as one JSON object on standard output.
     #[arg(long)]
     json: bool,
+}
+
+fn writes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.1..=100_000.0).contains(&rate) => Ok(rate),
+        Ok(_) => Err("must be from 0.1 to 100000".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// What the demo found.
@@ -64,12 +72,16 @@ struct Summary {
 }
 
 pub(super) async fn run(arguments: Arguments) -> Answer {
-    let folder = tempfile::tempdir()?;
-    let path = match &arguments.db {
+    let (path, _folder) = match &arguments.db {
         Some(path) if path.exists() => return Err(format!("{} exists; the demo wants a store of its own", path.display()).into()),
-        Some(path) => path.clone(),
-        None => folder.path().join("demo.db"),
+        Some(path) => (path.clone(), None),
+        None => {
+            let folder = tempfile::tempdir()?;
+            (folder.path().join("demo.db"), Some(folder))
+        }
     };
+    let store = DieselStore::open(&path).map_err(|error| format!("{}: {}", path.display(), crate::engine::error_chain(&error)))?;
+    let store: Arc<dyn Store> = Arc::new(store);
     say(format_args!("making a network of {} repos with {} records", count(arguments.repos.into()), count(arguments.records)));
     let world = World::builder()
         .seed(arguments.seed)
@@ -83,17 +95,23 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
     let busy = Fault::TooManyRequests(RetryHint::Seconds(Duration::from_secs(2)));
     network.faults().inject(Rule::new(busy).host(0).after(10).times(1));
 
-    let store: Arc<dyn Store> = Arc::new(DieselStore::open(&path)?);
     let ledger = Arc::new(Ledger::default());
     let backfiller = backfiller(&network, &store, &ledger).await?;
     let began = Instant::now();
     backfiller.enqueue(&world.dids()).await?;
     let show = Show::start(&backfiller, arguments.repos.into());
-    let options = WriterOptions { per_second: arguments.writes.max(0.1), seed: arguments.seed, ..WriterOptions::default() };
+    let options = WriterOptions { per_second: arguments.writes, seed: arguments.seed, ..WriterOptions::default() };
     let (writer, op_sets) = Writer::start(&world, options);
-    let handing_in = tokio::spawn(hand_in(backfiller.clone(), op_sets));
+    let mut handing_in = tokio::spawn(hand_in(backfiller.clone(), op_sets));
     backfiller.start().await?;
-    checked_out(&backfiller, arguments.repos.into()).await?;
+    tokio::select! {
+        all = checked_out(&backfiller, arguments.repos.into()) => all?,
+        // It ends only after the writer, or because the store does not take what is handed in.
+        ended = &mut handing_in => {
+            ended??;
+            return Err("the network is written to no more".into());
+        }
+    }
     writer.stop().await;
     handing_in.await??;
     let progress = backfiller.idle().await?;
@@ -103,7 +121,11 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
 
     let summary = summary(&world, &ledger, &progress, elapsed);
     network.shutdown().await;
-    print(&summary, arguments.json)?;
+    match print(&summary, arguments.json) {
+        // Nobody reads on.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        printed => printed?,
+    }
     Ok(summary.equal)
 }
 
@@ -163,7 +185,7 @@ fn summary(world: &World, ledger: &Ledger, progress: &Progress, elapsed: Duratio
     }
 }
 
-fn print(summary: &Summary, json: bool) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn print(summary: &Summary, json: bool) -> std::io::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout();
     if json {

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "backfill",
     version,
-    after_help = "Exit codes: 0 done; 1 some repo failed; 2 wrong usage.\nLogs go to standard error; RUST_LOG=info shows more of them."
+    after_help = "Exit codes: 0 done; 1 some repo failed, or the output could not be written; 2 wrong usage; 130 interrupted.\nLogs go to standard error; RUST_LOG=info shows more of them."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -43,16 +43,62 @@ pub fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     let answer = runtime.block_on(async {
-        match arguments.command {
-            Command::Checkout(arguments) => checkout::run(*arguments).await,
-            Command::Demo(arguments) => demo::run(arguments).await,
+        let work = async {
+            match arguments.command {
+                Command::Checkout(arguments) => checkout::run(*arguments).await,
+                Command::Demo(arguments) => demo::run(arguments).await,
+            }
+        };
+        // Dropping the work removes its temporary files.
+        tokio::select! {
+            answer = work => Some(answer),
+            () = interrupted() => None,
         }
     });
+    // A thread that waits for a disk or a name server may be left behind.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     match answer {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => failed(error.as_ref()),
+        Some(Ok(true)) => ExitCode::SUCCESS,
+        Some(Ok(false)) => ExitCode::from(1),
+        Some(Err(error)) => failed(error.as_ref()),
+        None => ExitCode::from(130),
     }
+}
+
+/// Waits for an interrupt or a request to end.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+            tokio::select! {
+                _ = interrupt.recv() => return,
+                _ = terminate.recv() => return,
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    if tokio::signal::ctrl_c().await.is_ok() {
+        return;
+    }
+    // Signals cannot be waited for: they end the process as they always do.
+    std::future::pending().await
+}
+
+/// Ends the program with exit code 2 and clap's way of saying what is wrong.
+fn wrong_usage(error: &dyn std::fmt::Display) -> ! {
+    clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{error}\n")).exit()
+}
+
+/// An http(s) URL, for arguments.
+fn http_url(text: &str) -> Result<url::Url, String> {
+    let url: url::Url = text.parse().map_err(|error| format!("{error}"))?;
+    if matches!(url.scheme(), "http" | "https") && url.host().is_some() { Ok(url) } else { Err("not an http or https URL".to_owned()) }
+}
+
+/// Text that may stand in an HTTP header.
+fn header_text(text: &str) -> Result<String, String> {
+    if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) { Ok(text.to_owned()) } else { Err("only printable ASCII".to_owned()) }
 }
 
 fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {

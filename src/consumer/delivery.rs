@@ -1,5 +1,6 @@
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::repo::Link;
 use crate::syntax::{Did, RecordPathRef, Rev};
@@ -17,6 +18,8 @@ pub struct Delivery {
     bytes: Vec<u8>,
     parallel: usize,
     rejected: AtomicU64,
+    /// Changes that the default [`super::Handler::batch`] has seen acknowledged; empty before the first.
+    acknowledged: OnceLock<Box<[AtomicBool]>>,
 }
 
 /// Where the changes of a delivery come from.
@@ -71,7 +74,17 @@ struct Entry {
 impl Delivery {
     /// `parallel`: how many changes the default [`super::Handler::batch`] may have in hand at once.
     pub(crate) fn new(did: Did, rev: Rev, origin: Origin, parallel: usize) -> Self {
-        Self { did, rev, origin, entries: Vec::new(), paths: String::new(), bytes: Vec::new(), parallel, rejected: AtomicU64::new(0) }
+        Self {
+            did,
+            rev,
+            origin,
+            entries: Vec::new(),
+            paths: String::new(),
+            bytes: Vec::new(),
+            parallel,
+            rejected: AtomicU64::new(0),
+            acknowledged: OnceLock::new(),
+        }
     }
 
     pub(crate) fn push(&mut self, change: Change<'_>) {
@@ -122,6 +135,17 @@ impl Delivery {
 
     pub(super) fn parallel(&self) -> usize {
         self.parallel
+    }
+
+    pub(super) fn acknowledge(&self, at: usize) {
+        let all = self.acknowledged.get_or_init(|| self.entries.iter().map(|_| AtomicBool::new(false)).collect());
+        if let Some(change) = all.get(at) {
+            change.store(true, Ordering::Release);
+        }
+    }
+
+    pub(super) fn is_acknowledged(&self, at: usize) -> bool {
+        self.acknowledged.get().and_then(|all| all.get(at)).is_some_and(|change| change.load(Ordering::Acquire))
     }
 
     pub(super) fn count_rejected(&self, reason: &(dyn std::error::Error + Send + Sync + 'static)) {

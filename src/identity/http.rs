@@ -134,7 +134,12 @@ impl HttpResolver {
 }
 
 async fn fetch(client: &Client, url: Url, permit: &Permit, did: &Did) -> Result<Vec<u8>, ResolveCause> {
-    let response = client.get(url).send().await.map_err(|error| no_answer(Transport::of(error), permit))?;
+    let response = match client.get(url).send().await.map_err(Transport::of) {
+        Ok(response) => response,
+        // The name that does not exist is the account's own; the directory's would be the directory's trouble.
+        Err(Transport::Connect { no_such_name: true, .. }) if did.method() == "web" => return Err(ResolveCause::NotFound),
+        Err(transport) => return Err(no_answer(transport, permit)),
+    };
     let status = response.status().as_u16();
     if let Some(pause) = permit.answered(status, response.headers()) {
         return Err(ResolveCause::Refused { pause });
@@ -160,7 +165,6 @@ async fn read(mut response: Response, permit: &Permit) -> Result<Vec<u8>, Resolv
 
 fn no_answer(transport: Transport, permit: &Permit) -> ResolveCause {
     match transport {
-        Transport::Connect { no_such_name: true, .. } => ResolveCause::NotFound,
         Transport::Forbidden { reason } => ResolveCause::Forbidden { reason },
         Transport::Broken { reason } => {
             permit.troubled();

@@ -126,3 +126,9 @@ async fn nobody_at_the_directory_is_trouble_of_the_directory() {
     let error = look_up(options(&nobody().await), PLC).await.expect_err("nobody");
     assert_eq!(error.disposition(), Disposition::Failed(FailureKind::Resolve), "{error}");
 }
+
+#[tokio::test]
+async fn a_directory_whose_name_does_not_resolve_says_nothing_of_the_account() {
+    let error = look_up(ResolverOptions { development: true, ..options("http://directory.invalid") }, PLC).await.expect_err("no such name");
+    assert!(error.is_transient(), "{error}");
+}
