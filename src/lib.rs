@@ -21,6 +21,7 @@ pub mod cli;
 pub mod consumer;
 pub mod engine;
 pub mod fetch;
+pub mod firehose;
 pub mod identity;
 pub mod job;
 pub mod manifest;

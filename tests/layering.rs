@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest; modules of one row may name each other.
 const LAYERS: &[&[&str]] =
-    &[&["syntax"], &["repo", "manifest", "job"], &["identity", "fetch", "store", "consumer"], &["engine"], &["sim"], &["cli"]];
+    &[&["syntax"], &["repo", "manifest", "job"], &["identity", "fetch", "firehose", "store", "consumer"], &["engine"], &["sim"], &["cli"]];
 
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {

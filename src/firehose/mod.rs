@@ -1,0 +1,6 @@
+//! The firehose of a relay or a PDS: what comes over the wire, whether it is true, and how far it has been kept.
+//!
+//! ```text
+//! client ─► bytes ─► frame ─► slice ─► verify ─► an op set
+//!                      └─► cursor, watermark ─► where to go on after a restart
+//! ```
