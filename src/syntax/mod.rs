@@ -8,12 +8,14 @@ mod nsid;
 mod path;
 mod record_key;
 mod rev;
+mod seq;
 
 pub use did::Did;
 pub use nsid::Nsid;
 pub use path::{RecordPath, RecordPathRef};
 pub use record_key::RecordKey;
 pub use rev::Rev;
+pub use seq::Seq;
 
 /// Text that is not the identifier it was taken for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
