@@ -6,12 +6,14 @@
 //! A job is *held* while it is in progress or complete. When it ceases to be held, by whatever event, its epoch ends, and what is left in its buffer
 //! leaves it: the paths may have reached the handler without having been acknowledged, so they become an intent.
 
+mod audit;
 mod error;
 mod memory;
 mod rules;
 #[cfg(feature = "sqlite")]
 mod sql;
 
+pub use audit::{AuditId, AuditState};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
@@ -107,6 +109,18 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Start-up: every job in progress gets [`JobEvent::Abandoned`]. Returns how many.
     fn recover(&self) -> StoreFuture<'_, u64>;
+
+    /// Remembers that an audit of all jobs is due, from the first; one that is under way is forgotten. `reason` is cut to 512 bytes.
+    fn audit_begin<'a>(&'a self, consumer: ConsumerId, reason: &'a str, now: Timestamp) -> StoreFuture<'a, AuditId>;
+
+    /// The audit that is due or under way.
+    fn audit(&self, consumer: ConsumerId) -> StoreFuture<'_, Option<AuditState>>;
+
+    /// Remembers how far an audit is: [`AuditState::after`] and [`AuditState::passed`]. `false`, with nothing written, when it has ended or another has begun.
+    fn audit_checkpoint(&self, consumer: ConsumerId, audit: AuditId, after: JobId, passed: u64) -> StoreFuture<'_, bool>;
+
+    /// Forgets an audit: it is done. `false`, with nothing written, when it has ended or another has begun.
+    fn audit_end(&self, consumer: ConsumerId, audit: AuditId) -> StoreFuture<'_, bool>;
 }
 
 /// Names an intent within one job.

@@ -188,7 +188,7 @@ impl Body {
 }
 
 /// The text up to the last character that ends within the limit.
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
     let end = ends.take_while(|&end| end <= FAILURE_LEN).last().unwrap_or(0);
     text[..end].to_owned()

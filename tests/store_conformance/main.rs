@@ -2,6 +2,7 @@
 
 mod advance;
 mod append;
+mod audit;
 mod claim;
 mod enqueue;
 mod intents;

@@ -1,3 +1,4 @@
+DROP TABLE audit;
 DROP TABLE total;
 DROP TABLE manifest_chunk;
 DROP TABLE intent;

@@ -79,3 +79,15 @@ CREATE TABLE total (
     buffered_bytes BIGINT NOT NULL,
     dropped_op_sets BIGINT NOT NULL
 ) WITHOUT ROWID;
+
+-- The audit of a consumer's jobs that is due or under way, if one is.
+CREATE TABLE audit (
+    consumer BIGINT NOT NULL PRIMARY KEY,
+    id BIGINT NOT NULL,
+    reason TEXT NOT NULL,
+    -- In milliseconds since the Unix epoch.
+    begun BIGINT NOT NULL,
+    -- The last job that it is done with.
+    after BIGINT,
+    passed BIGINT NOT NULL
+) WITHOUT ROWID;

@@ -1,6 +1,7 @@
 //! A store that forgets: for tests, for trying things out, and for consumers whose own data does not outlive the process either.
 
 mod acts;
+mod audit;
 mod reads;
 mod state;
 
@@ -10,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 
 use self::state::Memory;
-use super::{Advance, DueHosts, IntentId, Standing, Store, StoreFuture, Totals, Where};
+use super::{Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreFuture, Totals, Where};
 use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
 use crate::syntax::{Did, RecordPath};
@@ -131,5 +132,21 @@ impl Store for MemoryStore {
 
     fn recover(&self) -> StoreFuture<'_, u64> {
         async move { self.lock().recover() }.boxed()
+    }
+
+    fn audit_begin<'a>(&'a self, consumer: ConsumerId, reason: &'a str, now: Timestamp) -> StoreFuture<'a, AuditId> {
+        async move { Ok(self.lock().audit_begin(consumer, reason, now)) }.boxed()
+    }
+
+    fn audit(&self, consumer: ConsumerId) -> StoreFuture<'_, Option<AuditState>> {
+        async move { Ok(self.lock().audit(consumer)) }.boxed()
+    }
+
+    fn audit_checkpoint(&self, consumer: ConsumerId, audit: AuditId, after: JobId, passed: u64) -> StoreFuture<'_, bool> {
+        async move { Ok(self.lock().audit_checkpoint(consumer, audit, after, passed)) }.boxed()
+    }
+
+    fn audit_end(&self, consumer: ConsumerId, audit: AuditId) -> StoreFuture<'_, bool> {
+        async move { Ok(self.lock().audit_end(consumer, audit)) }.boxed()
     }
 }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobId, OpSet, OpSetError, Position, Timestamp};
 use crate::manifest::{Chunk, ChunkMap, ManifestError};
-use crate::store::IntentId;
 use crate::store::rules::{Body, BufferAct, Tally};
+use crate::store::{AuditState, IntentId};
 use crate::syntax::{Did, RecordPath};
 
 /// All that the store holds.
@@ -18,6 +18,7 @@ pub(super) struct Memory {
     /// Claimable jobs by host (none: not known), then by the moment they come due.
     pub(super) due: BTreeSet<(Option<String>, Timestamp, JobId)>,
     pub(super) totals: HashMap<ConsumerId, Tally>,
+    pub(super) audits: HashMap<ConsumerId, AuditState>,
     pub(super) last_id: i64,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Queries for one row say `get_result`, not `first`: that would bind a limit, and SQLite prepares a statement anew for each value of one.
 
+mod audit;
 mod chunks;
 mod claims;
 mod fault;
@@ -30,7 +31,7 @@ use self::chunks::Chunks;
 use self::fault::Act;
 use self::open::Place;
 use self::writer::{Command, Tx, Writer};
-use super::{Advance, DueHosts, IntentId, Standing, Store, StoreError, StoreFuture, Totals, Where};
+use super::{Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreError, StoreFuture, Totals, Where};
 use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
 use crate::syntax::{Did, RecordPath};
@@ -245,5 +246,22 @@ impl Store for DieselStore {
 
     fn recover(&self) -> StoreFuture<'_, u64> {
         self.write("recovering jobs", |tx| tx.recover()).boxed()
+    }
+
+    fn audit_begin<'a>(&'a self, consumer: ConsumerId, reason: &'a str, now: Timestamp) -> StoreFuture<'a, AuditId> {
+        let reason = reason.to_owned();
+        self.write("beginning an audit", move |tx| tx.audit_begin(consumer, &reason, now)).boxed()
+    }
+
+    fn audit(&self, consumer: ConsumerId) -> StoreFuture<'_, Option<AuditState>> {
+        self.read("reading how far an audit is", move |connection| audit::state(connection, consumer)).boxed()
+    }
+
+    fn audit_checkpoint(&self, consumer: ConsumerId, audit: AuditId, after: JobId, passed: u64) -> StoreFuture<'_, bool> {
+        self.write("recording how far an audit is", move |tx| tx.audit_checkpoint(consumer, audit, after, passed)).boxed()
+    }
+
+    fn audit_end(&self, consumer: ConsumerId, audit: AuditId) -> StoreFuture<'_, bool> {
+        self.write("ending an audit", move |tx| tx.audit_end(consumer, audit)).boxed()
     }
 }

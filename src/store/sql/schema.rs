@@ -87,4 +87,15 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    audit (consumer) {
+        consumer -> BigInt,
+        id -> BigInt,
+        reason -> Text,
+        begun -> BigInt,
+        after -> Nullable<BigInt>,
+        passed -> BigInt,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(job, repo, host, op_set);
