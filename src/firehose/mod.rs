@@ -4,3 +4,14 @@
 //! client ─► bytes ─► frame ─► slice ─► verify ─► an op set
 //!                      └─► cursor, watermark ─► where to go on after a restart
 //! ```
+mod cursor;
+mod resume;
+mod save;
+mod tracked;
+mod watermark;
+
+pub use cursor::{Continuity, CursorRules, GapReason, SavedCursor, Sequence};
+pub use resume::Resume;
+pub use save::{SavePolicy, Saves};
+pub use tracked::TrackedRepos;
+pub use watermark::{Ticket, Watermark};
