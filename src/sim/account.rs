@@ -60,6 +60,7 @@ pub(super) struct Standing {
     pub(super) status: AccountStatus,
     key: Option<SigningKey>,
     keys: u64,
+    handle: Option<String>,
 }
 
 /// The repo of an account, held.
@@ -67,13 +68,17 @@ pub(super) struct Held<'a>(MutexGuard<'a, Option<Repo>>);
 
 impl Account {
     pub(super) fn new(world: u64, index: u64, did: Did, host: usize, planned: u64, collections: Arc<[String]>) -> Self {
-        let standing = Standing { host, former_hosts: Vec::new(), status: AccountStatus::Active, key: None, keys: 0 };
+        let standing = Standing { host, former_hosts: Vec::new(), status: AccountStatus::Active, key: None, keys: 0, handle: None };
         let (first_key, standing, repo) = (OnceLock::new(), Mutex::new(standing), Mutex::new(None));
         Self { world, index, did, planned, collections, first_key, standing, repo }
     }
 
     pub(super) fn handle(&self) -> String {
-        names::handle(self.index)
+        lock(&self.standing).handle.clone().unwrap_or_else(|| names::handle(self.index))
+    }
+
+    pub(super) fn set_handle(&self, handle: &str) {
+        lock(&self.standing).handle = Some(handle.to_owned());
     }
 
     /// Each curve signs for half of the accounts.

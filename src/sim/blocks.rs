@@ -93,6 +93,17 @@ impl Blocks {
         self.index.as_ref().is_none_or(|index| index.contains_key(link))
     }
 
+    /// The framed block of a link that the repo holds now.
+    pub(super) fn framed(&self, link: &Link) -> Option<Bytes> {
+        match &self.index {
+            Some(index) => index.get(link).and_then(|held| match held.place {
+                Place::Base(start, end) => Some(self.base.slice(start..end)),
+                Place::Recent(rev) => self.recent.get(&(Reverse(rev), Reverse(*link))).cloned(),
+            }),
+            None => frame::iter(&self.base).find(|f| frame::link(&self.base, *f) == *link).map(|f| self.base.slice(f.start..f.end)),
+        }
+    }
+
     /// The export now, in pieces that hold whole frames, of at least `PIECE` bytes where frames had to be copied together.
     pub(super) fn pieces(&self) -> Vec<Bytes> {
         let mut pieces = Pieces::default();

@@ -29,12 +29,14 @@
 //! # }
 //! ```
 mod account;
+mod acts;
 mod blocks;
 mod builder;
 mod clock;
 mod content;
 mod export;
 mod fault;
+mod firehose;
 mod frame;
 mod history;
 mod names;
@@ -52,6 +54,7 @@ pub use account::AccountStatus;
 pub use builder::WorldBuilder;
 pub use clock::SimClock;
 pub use fault::{Ending, Fault, Faults, Gate, Missing, Position, RetryHint, Rule, RuleId};
+pub use firehose::{EventKind, EventTimes, FirehoseOptions};
 pub use net::{Counters, Endpoint, Flavour, HostOptions, Network, NetworkOptions, Order, RateLimit, Request};
 pub use plan::Sizes;
 pub use random::RandomWrites;

@@ -109,6 +109,16 @@ impl Leaf {
     }
 }
 
+/// What a write made.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) op_set: OpSet,
+    /// The record that was at the path of each op.
+    pub(super) before: Vec<Option<Link>>,
+    /// The new nodes of the tree, framed.
+    pub(super) nodes: Vec<(Link, Bytes)>,
+}
+
 /// One repo, at its current commit.
 #[derive(Debug, Clone)]
 pub(super) struct Repo {
@@ -218,18 +228,20 @@ impl Repo {
     }
 
     /// Makes one commit of these changes (of none: a commit that only proves a key).
-    pub(super) fn write(&mut self, rev: Rev, changes: Vec<Change>, key: &SigningKey) -> Result<OpSet, WriteError> {
+    pub(super) fn write(&mut self, rev: Rev, changes: Vec<Change>, key: &SigningKey) -> Result<Written, WriteError> {
         self.check(rev, &changes)?;
         self.tree();
         self.blocks.open(self.leaves.values().map(Leaf::link));
-        let ops: Vec<Op> = changes.into_iter().map(|change| self.change(rev, change)).collect();
+        let (mut ops, mut before) = (Vec::with_capacity(changes.len()), Vec::with_capacity(changes.len()));
+        for change in changes {
+            before.push(self.leaves.get(change.path()).map(Leaf::link));
+            ops.push(self.change(rev, change));
+        }
         let sealed = self.tree().seal();
         for link in sealed.removed {
             self.blocks.remove(link);
         }
-        for (link, block) in sealed.created {
-            self.blocks.add(rev, link, &block);
-        }
+        let nodes: Vec<(Link, Bytes)> = sealed.created.iter().map(|(link, block)| (*link, self.blocks.add(rev, *link, block))).collect();
         let (commit, signed) = signed_commit(&self.did, rev, sealed.root, key);
         self.blocks.remove(self.commit);
         self.blocks.add(rev, commit, &signed);
@@ -237,7 +249,8 @@ impl Repo {
         let since = std::mem::replace(&mut self.rev, rev);
         let prev_data = std::mem::replace(&mut self.data, sealed.root);
         (self.export, self.streamable) = (None, None);
-        Ok(OpSet { did: self.did.clone(), rev, since: Some(since), data: Some(sealed.root), prev_data: Some(prev_data), ops })
+        let op_set = OpSet { did: self.did.clone(), rev, since: Some(since), data: Some(sealed.root), prev_data: Some(prev_data), ops };
+        Ok(Written { op_set, before, nodes })
     }
 
     fn change(&mut self, rev: Rev, change: Change) -> Op {

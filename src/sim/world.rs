@@ -1,15 +1,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, Weak};
 
 use bytes::Bytes;
 
 use super::account::Account;
 use super::clock::SimClock;
-use super::repo::{Change, Repo, WriteError};
-use super::{AccountStatus, WorldBuilder, read, write};
-use crate::job::{Op, OpAction, OpSet};
+use super::firehose::Log;
+use super::repo::Repo;
+use super::{AccountStatus, WorldBuilder, read};
 use crate::repo::{Link, PublicKey};
 use crate::syntax::{Did, RecordPath, Rev};
 
@@ -22,20 +22,22 @@ pub struct World {
     pub(super) seed: u64,
     hosts: usize,
     clock: SimClock,
-    collections: Arc<[String]>,
-    accounts: RwLock<Accounts>,
-    records: AtomicU64,
+    pub(super) collections: Arc<[String]>,
+    pub(super) accounts: RwLock<Accounts>,
+    pub(super) records: AtomicU64,
     web: Vec<(Did, TcpListener)>,
+    /// Who is told what happens.
+    pub(super) logs: RwLock<Vec<Weak<Log>>>,
 }
 
 #[derive(Default)]
-struct Accounts {
-    all: Vec<Arc<Account>>,
+pub(super) struct Accounts {
+    pub(super) all: Vec<Arc<Account>>,
     by_did: HashMap<Did, usize>,
 }
 
 impl Accounts {
-    fn add(&mut self, account: Account) -> Arc<Account> {
+    pub(super) fn add(&mut self, account: Account) -> Arc<Account> {
         let account = Arc::new(account);
         self.by_did.insert(account.did.clone(), self.all.len());
         self.all.push(Arc::clone(&account));
@@ -58,7 +60,7 @@ pub struct Truth {
 
 /// A repo as it once was, to go back to.
 #[derive(Debug, Clone)]
-pub struct Snapshot(Repo);
+pub struct Snapshot(pub(super) Repo);
 
 impl World {
     /// Describes a world.
@@ -85,6 +87,7 @@ impl World {
             accounts: RwLock::new(accounts),
             records: AtomicU64::new(sizes.iter().sum()),
             web,
+            logs: RwLock::default(),
         }
     }
 
@@ -151,97 +154,6 @@ impl World {
     /// What the host says of an account.
     pub fn status(&self, did: &Did) -> Option<AccountStatus> {
         Some(self.account(did)?.standing().status)
-    }
-
-    /// Makes one commit of `changes` (none: a commit that only proves a key) at the next rev of the clock.
-    ///
-    /// When it returns, the host serves the new commit. The op set is what a firehose would tell: hand it to the library.
-    ///
-    /// # Errors
-    /// When the changes do not fit the repo; nothing is written then.
-    pub fn write(&self, did: &Did, changes: Vec<Change>) -> Result<OpSet, WriteError> {
-        self.write_with(did, |_| (self.clock.tick(), changes))
-    }
-
-    /// The same at a rev of the caller's choice, which must be higher than the repo's.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn write_at(&self, did: &Did, rev: Rev, changes: Vec<Change>) -> Result<OpSet, WriteError> {
-        self.write_with(did, |_| (rev, changes))
-    }
-
-    pub(super) fn write_with(&self, did: &Did, decide: impl FnOnce(&Repo) -> (Rev, Vec<Change>)) -> Result<OpSet, WriteError> {
-        let account = self.account(did).ok_or_else(|| WriteError::UnknownRepo(did.clone()))?;
-        let mut repo = account.repo();
-        let (rev, changes) = decide(&repo);
-        let op_set = repo.write(rev, changes, &account.key())?;
-        self.count(&op_set.ops);
-        Ok(op_set)
-    }
-
-    fn count(&self, ops: &[Op]) {
-        for op in ops {
-            match op.action {
-                OpAction::Create { .. } => _ = self.records.fetch_add(1, Ordering::Relaxed),
-                OpAction::Delete => _ = self.records.fetch_sub(1, Ordering::Relaxed),
-                OpAction::Update { .. } => {}
-            }
-        }
-    }
-
-    /// Adds an account with a repo of no records at a host (modulo their number), while the network runs.
-    pub fn add_account(&self, host: usize) -> Did {
-        let mut accounts = write(&self.accounts);
-        let index = accounts.all.len() as u64;
-        let did = super::names::plc(self.seed, index);
-        accounts.add(Account::new(self.seed, index, did, host % self.hosts, 0, Arc::clone(&self.collections))).did.clone()
-    }
-
-    /// Sets what the host says of an account. Unknown accounts are left alone, here and below.
-    pub fn set_status(&self, did: &Did, status: AccountStatus) {
-        if let Some(account) = self.account(did) {
-            account.set_status(status);
-        }
-    }
-
-    /// Moves an account to another host: its document names the new one, the old one says that it is deactivated.
-    pub fn move_account(&self, did: &Did, host: usize) {
-        if let Some(account) = self.account(did) {
-            account.move_to(host % self.hosts);
-        }
-    }
-
-    /// Gives an account another key and proves it with an empty commit, whose op set is returned.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn rotate_key(&self, did: &Did) -> Result<OpSet, WriteError> {
-        let account = self.account(did).ok_or_else(|| WriteError::UnknownRepo(did.clone()))?;
-        account.rotate_key();
-        self.write(did, Vec::new())
-    }
-
-    /// Keeps the export of now as what a stale replica serves ([`super::Fault::StaleReplica`]).
-    pub fn remember(&self, did: &Did) {
-        if let Some(account) = self.account(did) {
-            let mut repo = account.repo();
-            repo.remembered = repo.export();
-        }
-    }
-
-    /// The repo as it is now, to be restored later.
-    pub fn snapshot(&self, did: &Did) -> Option<Snapshot> {
-        Some(Snapshot(self.account(did)?.repo().clone()))
-    }
-
-    /// Puts a repo back to a snapshot of it, as a host does that was restored from a backup. Its rev goes back.
-    pub fn restore(&self, did: &Did, snapshot: &Snapshot) {
-        let Some(account) = self.account(did) else { return };
-        let mut repo = account.repo();
-        self.records.fetch_add(snapshot.0.leaves.len() as u64, Ordering::Relaxed);
-        self.records.fetch_sub(repo.leaves.len() as u64, Ordering::Relaxed);
-        *repo = snapshot.0.clone();
     }
 
     /// Makes all repos that are not made yet, on all cores. Takes a second for some 200 thousand records.

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test crate uses its share")]
 #![allow(clippy::print_stdout, reason = "the seed of each world is printed")]
 
+pub(crate) mod tap;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

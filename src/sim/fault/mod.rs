@@ -1,8 +1,10 @@
 //! What can go wrong on a simulated network, where and how often, and the count of how often it did.
 mod gate;
 mod kind;
+mod place;
 mod rule;
 
 pub use gate::Gate;
 pub use kind::{Ending, Fault, Missing, Position, RetryHint};
+pub(in crate::sim) use place::Place;
 pub use rule::{Faults, Rule, RuleId};

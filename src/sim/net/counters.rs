@@ -27,6 +27,9 @@ struct Seen {
     refused: u64,
     aborted: u64,
     bytes: u64,
+    subscribers: u64,
+    cursors: Vec<Option<u64>>,
+    frames: u64,
 }
 
 impl Counters {
@@ -84,6 +87,29 @@ impl Counters {
         lock(&self.seen).bytes
     }
 
+    /// Connections to the firehose that are open.
+    pub fn subscribers(&self) -> u64 {
+        lock(&self.seen).subscribers
+    }
+
+    /// The cursors that subscriptions to the firehose came with, in the order in which they came.
+    pub fn cursors(&self) -> Vec<Option<u64>> {
+        lock(&self.seen).cursors.clone()
+    }
+
+    /// Frames of the firehose that were handed to connections.
+    pub fn frames(&self) -> u64 {
+        lock(&self.seen).frames
+    }
+
+    /// Counts a subscription, until what is returned is dropped.
+    pub(super) fn subscribe(self: &Arc<Self>, cursor: Option<u64>) -> Connected {
+        let mut seen = lock(&self.seen);
+        seen.cursors.push(cursor);
+        seen.subscribers += 1;
+        Connected(Arc::clone(self))
+    }
+
     pub(super) fn arrive(self: &Arc<Self>, request: &Request) -> InFlight {
         let mut seen = lock(&self.seen);
         *seen.requests.entry(request.endpoint).or_default() += 1;
@@ -128,5 +154,21 @@ impl Drop for InFlight {
         seen.in_flight -= 1;
         seen.aborted += u64::from(!self.whole);
         seen.bytes += self.bytes;
+    }
+}
+
+/// A connection to the firehose.
+#[derive(Debug)]
+pub(super) struct Connected(Arc<Counters>);
+
+impl Connected {
+    pub(super) fn sent(&self) {
+        lock(&self.0.seen).frames += 1;
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        lock(&self.0.seen).subscribers -= 1;
     }
 }

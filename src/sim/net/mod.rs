@@ -1,4 +1,4 @@
-//! The network over HTTP on loopback: a PLC directory, a relay, the PDS hosts, each on a port of its own.
+//! The network over HTTP and WebSocket on loopback: a PLC directory, relays, the PDS hosts, each on a port of its own.
 mod answer;
 mod body;
 mod counters;
@@ -13,7 +13,9 @@ mod records;
 mod relay;
 mod request;
 mod server;
+mod socket;
 mod source;
+mod subscribe;
 
 pub use counters::Counters;
 pub use network::Network;

@@ -1,19 +1,35 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::sim::AccountStatus;
+use crate::sim::{AccountStatus, EventTimes, FirehoseOptions};
 
 /// How the servers of a network behave when nothing goes wrong.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct NetworkOptions {
     /// Every host that has no options of its own.
     pub hosts: HostOptions,
     /// Hosts that have, by number.
     pub of_host: BTreeMap<usize, HostOptions>,
+    /// Whether there are firehoses. They retain events whether or not somebody follows them, and so make each write cost more.
+    pub firehose: bool,
+    /// How many relays there are (at least one). Each numbers events by itself.
+    pub relays: usize,
+    /// The firehose of a relay.
+    pub relay: FirehoseOptions,
+    /// The clock that dates events.
+    pub times: EventTimes,
+}
+
+impl Default for NetworkOptions {
+    /// Hosts as the reference implementation, one relay, firehoses dated by the clock of the world.
+    fn default() -> Self {
+        let (hosts, of_host, relay) = (HostOptions::default(), BTreeMap::new(), FirehoseOptions::default());
+        Self { hosts, of_host, firehose: true, relays: 1, relay, times: EventTimes::World }
+    }
 }
 
 impl NetworkOptions {
-    pub(super) fn host(&self, index: usize) -> HostOptions {
+    pub(in crate::sim) fn host(&self, index: usize) -> HostOptions {
         self.of_host.get(&index).unwrap_or(&self.hosts).clone()
     }
 }
@@ -34,13 +50,17 @@ pub struct HostOptions {
     pub latency: Duration,
     /// Its limit on requests, if it has one.
     pub rate: Option<RateLimit>,
+    /// Its firehose.
+    pub firehose: FirehoseOptions,
+    /// Whether it is from before Sync 1.1: its commits tell no `prevData`, their ops no `prev`.
+    pub legacy: bool,
 }
 
 impl Default for HostOptions {
     /// The reference implementation: reference order, exports of one moment, gzip, no latency; but no limit, so that tests go at their own pace.
     fn default() -> Self {
-        let (flavour, order) = (Flavour::Reference, Order::Reference);
-        Self { flavour, order, atomic: true, gzip: true, latency: Duration::ZERO, rate: None }
+        let (flavour, order, firehose) = (Flavour::Reference, Order::Reference, FirehoseOptions::default());
+        Self { flavour, order, atomic: true, gzip: true, latency: Duration::ZERO, rate: None, firehose, legacy: false }
     }
 }
 

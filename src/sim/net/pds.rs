@@ -32,7 +32,7 @@ impl Pds<'_> {
             Endpoint::GetRepoStatus => self.status(request, source),
             Endpoint::ListRepos => self.list(request),
             Endpoint::ListRecords => self.with_account(request, source, |account| records::list(request, account)),
-            Endpoint::ListHosts | Endpoint::DidDocument | Endpoint::Other => {
+            Endpoint::ListHosts | Endpoint::SubscribeRepos | Endpoint::DidDocument | Endpoint::Other => {
                 Answer::error(501, "MethodNotImplemented", "Method Not Implemented")
             }
         }

@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 
+use crate::sim::fault::Place;
 use crate::syntax::Did;
 
 /// What a request asks for.
@@ -18,6 +19,8 @@ pub enum Endpoint {
     ListRepos,
     /// `com.atproto.sync.listHosts`, of the relay.
     ListHosts,
+    /// `com.atproto.sync.subscribeRepos`: the upgrade to a WebSocket.
+    SubscribeRepos,
     /// `com.atproto.repo.listRecords`.
     ListRecords,
     /// A DID document: of the PLC directory, or `/.well-known/did.json`.
@@ -33,6 +36,8 @@ pub struct Request {
     pub endpoint: Endpoint,
     /// The PDS that was asked, by its number; none for the directory, the relay and documents of `did:web`.
     pub host: Option<usize>,
+    /// The relay that was asked, by its number.
+    pub relay: Option<usize>,
     /// The account it is about, where it names one.
     pub did: Option<Did>,
     /// The headers.
@@ -43,20 +48,25 @@ pub struct Request {
 
 impl Request {
     /// Reads a request to the PDS or relay (`com.atproto.*`).
-    pub(super) fn xrpc(host: Option<usize>, parts: &Parts) -> Self {
+    pub(super) fn xrpc(place: Place, parts: &Parts) -> Self {
         let endpoint = match parts.uri.path() {
             "/xrpc/com.atproto.sync.getRepo" => Endpoint::GetRepo,
             "/xrpc/com.atproto.sync.getLatestCommit" => Endpoint::GetLatestCommit,
             "/xrpc/com.atproto.sync.getRepoStatus" => Endpoint::GetRepoStatus,
             "/xrpc/com.atproto.sync.listRepos" => Endpoint::ListRepos,
             "/xrpc/com.atproto.sync.listHosts" => Endpoint::ListHosts,
+            "/xrpc/com.atproto.sync.subscribeRepos" => Endpoint::SubscribeRepos,
             "/xrpc/com.atproto.repo.listRecords" => Endpoint::ListRecords,
             _ => Endpoint::Other,
         };
         let query: Vec<(String, String)> = parts.uri.query().map(pairs).unwrap_or_default();
         let named = |name: &str| query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let did = named("did").or_else(|| named("repo")).and_then(|did| Did::new(did).ok());
-        Self { endpoint, host, did, headers: parts.headers.clone(), path_and_query: parts.uri.to_string(), query }
+        let (host, relay) = match place {
+            Place::Host(host) => (Some(host), None),
+            Place::Relay(relay) => (None, Some(relay)),
+        };
+        Self { endpoint, host, relay, did, headers: parts.headers.clone(), path_and_query: parts.uri.to_string(), query }
     }
 
     /// Reads a request to the directory, or to the web server of a `did:web` account.
@@ -67,7 +77,8 @@ impl Request {
             None => percent_decoded(path.trim_start_matches('/')).and_then(|did| Did::new(&did).ok()),
         };
         let endpoint = if did.is_some() { Endpoint::DidDocument } else { Endpoint::Other };
-        Self { endpoint, host: None, did, headers: parts.headers.clone(), path_and_query: parts.uri.to_string(), query: Vec::new() }
+        let (headers, path_and_query) = (parts.headers.clone(), parts.uri.to_string());
+        Self { endpoint, host: None, relay: None, did, headers, path_and_query, query: Vec::new() }
     }
 
     /// A parameter of the query, decoded; the first of that name.

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;
 
@@ -17,8 +17,9 @@ use super::options::HostOptions;
 use super::pds::Pds;
 use super::request::{Endpoint, Request};
 use super::source::Source;
+use super::subscribe::Subscriptions;
 use super::{plc, relay};
-use crate::sim::fault::{Fault, Faults};
+use crate::sim::fault::{Fault, Faults, Place};
 use crate::sim::{World, lock};
 use crate::syntax::Did;
 
@@ -26,7 +27,7 @@ use crate::syntax::Did;
 #[derive(Debug, Clone)]
 pub(super) enum Role {
     Directory,
-    Relay,
+    Relay(usize),
     Pds(usize),
     Web(Did),
 }
@@ -41,6 +42,8 @@ pub(super) struct Server {
     pub(super) host_urls: Arc<[String]>,
     pub(super) ended: watch::Receiver<bool>,
     pub(super) window: Mutex<Window>,
+    /// None where there is no firehose.
+    pub(super) subscriptions: Option<Subscriptions>,
 }
 
 impl Server {
@@ -52,8 +55,8 @@ impl Server {
         match &self.role {
             Role::Directory => Request::document(None, parts),
             Role::Web(did) => Request::document(Some(did), parts),
-            Role::Relay => Request::xrpc(None, parts),
-            Role::Pds(index) => Request::xrpc(Some(*index), parts),
+            Role::Relay(index) => Request::xrpc(Place::Relay(*index), parts),
+            Role::Pds(index) => Request::xrpc(Place::Host(*index), parts),
         }
     }
 
@@ -61,7 +64,10 @@ impl Server {
     async fn answer(&self, request: &Request, fault: Option<Fault>) -> Answer {
         match &self.role {
             Role::Directory | Role::Web(_) => plc::document(&self.world, request, &self.host_urls, fault.as_ref()),
-            Role::Relay => relay::answer(&self.world, request, &self.host_urls),
+            Role::Relay(_) => {
+                self.make(request).await;
+                relay::answer(&self.world, request, &self.host_urls)
+            }
             Role::Pds(index) => {
                 self.make(request).await;
                 let pds = Pds { world: &self.world, index: *index, options: &self.options };
@@ -85,7 +91,11 @@ impl Server {
         _ = made.await;
     }
 
-    fn finish(&self, answer: Answer, gzip: bool, fuse: Fuse, in_flight: InFlight) -> Response {
+    fn finish(&self, answer: Answer, gzip: bool, fuse: Fuse, mut in_flight: InFlight) -> Response {
+        if answer.status == StatusCode::SWITCHING_PROTOCOLS {
+            in_flight.whole();
+            return (answer.status, answer.headers).into_response();
+        }
         if matches!(answer.status.as_u16(), 429 | 503) {
             self.counters.refuse();
         }
@@ -107,7 +117,8 @@ impl Server {
 }
 
 async fn respond(State(server): State<Arc<Server>>, ConnectInfo(fuse): ConnectInfo<Fuse>, request: axum::extract::Request) -> Response {
-    let request = server.read(&request.into_parts().0);
+    let mut parts = request.into_parts().0;
+    let (request, upgrade) = (server.read(&parts), parts.extensions.remove());
     let mut in_flight = server.counters.arrive(&request);
     let allowance = server.options.rate.map(|rate| lock(&server.window).take(rate));
     if !server.options.latency.is_zero() {
@@ -129,7 +140,12 @@ async fn respond(State(server): State<Arc<Server>>, ConnectInfo(fuse): ConnectIn
     let answer = match fault.as_ref().and_then(|fault| replaced(fault, &request, &server.host_urls)) {
         Some(answer) => answer,
         None => {
-            let mut answer = server.answer(&request, fault.clone()).await;
+            let mut answer = match &server.subscriptions {
+                Some(subscriptions) if request.endpoint == Endpoint::SubscribeRepos => {
+                    subscriptions.open(&request, upgrade, fuse.clone(), fault.clone())
+                }
+                _ => server.answer(&request, fault.clone()).await,
+            };
             if let Some(fault) = &fault {
                 answer.body = distort(answer.body, fault);
             }

@@ -1,0 +1,389 @@
+//! The firehoses of the simulator as a client sees them that shares nothing with the library's own.
+#![cfg(feature = "sim")]
+
+mod sim_support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use atproto_backfill::repo::mst::Tree;
+use atproto_backfill::repo::{Commit, Link, PublicKey};
+use atproto_backfill::sim::{
+    AccountStatus, Change, FirehoseOptions, HostOptions, Network, NetworkOptions, RandomWrites, Sizes, World, Writer, WriterOptions,
+};
+use atproto_backfill::syntax::{Did, RecordPath, Rev};
+use ipld_core::ipld::Ipld;
+use sim_support::tap::{Event, Heard, Tap};
+use sim_support::{network, world};
+
+fn path(text: &str) -> RecordPath {
+    RecordPath::new(text).expect("a path")
+}
+
+fn kinds(events: &[Event]) -> Vec<&str> {
+    events.iter().map(|event| event.kind.as_str()).collect()
+}
+
+fn write_some(world: &World, writes: &mut RandomWrites, commits: usize) {
+    for _ in 0..commits {
+        writes.write(world).expect("accounts are active");
+    }
+}
+
+/// Checks that the commit of an event is the account's, by every hash and the signature. Returns its rev and the root of its tree.
+fn verify(event: &Event, key: &PublicKey) -> (String, Link, HashMap<String, Vec<u8>>) {
+    let (root, blocks) = event.blocks();
+    for (cid, block) in &blocks {
+        assert_eq!(Link::of(block).to_string(), *cid, "each block has its hash");
+    }
+    let commit = Commit::decode(&blocks[&root]).expect("the root is a commit");
+    key.verify(commit.unsigned(), commit.signature()).expect("the account signed it");
+    assert_eq!(commit.did().as_str(), event.did());
+    (commit.rev().to_string(), commit.data(), blocks)
+}
+
+/// Undoes the ops of a `#commit` on nothing but its slice, in two orders, and checks that both end at `prevData`.
+fn invert(event: &Event, data: Link, blocks: &HashMap<String, Vec<u8>>) {
+    let tree = Tree::load(data, |link| blocks.get(&link.to_string()).map(Vec::as_slice)).expect("the slice holds the root");
+    let mut ops = event.ops();
+    for (action, path, cid, _) in &ops {
+        let there = tree.get(path.as_bytes()).expect("the slice holds the way to each op").map(|link| link.to_string());
+        assert_eq!(there, *cid, "the tree holds what the op says");
+        assert_eq!(action == "delete", cid.is_none());
+        assert!(cid.as_ref().is_none_or(|cid| blocks.contains_key(cid)), "the slice holds each record");
+    }
+    for _ in 0..2 {
+        let mut tree = tree.clone();
+        ops.reverse();
+        for (action, path, _, prev) in &ops {
+            let prev = prev.as_ref().map(|prev| prev.parse::<Link>().expect("a link"));
+            assert_eq!(action == "create", prev.is_none());
+            match prev {
+                Some(prev) => tree.insert(path.as_bytes(), prev).expect("the slice suffices"),
+                None => tree.remove(path.as_bytes()).expect("the slice suffices"),
+            };
+        }
+        assert_eq!(Some(tree.seal().root.to_string()), event.link("prevData"));
+    }
+}
+
+/// What a consumer of the firehose holds of one repo.
+#[derive(Debug, Default)]
+struct Copy {
+    rev: Option<String>,
+    data: Option<String>,
+    records: BTreeMap<String, String>,
+}
+
+impl Copy {
+    fn of(world: &World, did: &Did) -> Self {
+        let truth = world.truth(did).expect("exists");
+        let records = truth.records.iter().map(|(path, (link, _))| (path.to_string(), link.to_string())).collect();
+        Self { rev: Some(truth.rev.to_string()), data: Some(truth.data.to_string()), records }
+    }
+
+    /// Applies a `#commit`, which must continue what is here.
+    fn apply(&mut self, event: &Event, data: Link) {
+        let since = event.body.get("since").filter(|since| **since != Ipld::Null).map(|_| event.text("since"));
+        assert_eq!((since, event.link("prevData")), (self.rev.clone(), self.data.clone()), "commits come in order, none is missing");
+        for (_, path, cid, prev) in event.ops() {
+            let before = match cid {
+                Some(cid) => self.records.insert(path, cid),
+                None => self.records.remove(&path),
+            };
+            assert_eq!(before, prev);
+        }
+        (self.rev, self.data) = (Some(event.text("rev")), Some(data.to_string()));
+    }
+
+    fn assert_is_truth(&self, world: &World, did: &Did) {
+        let truth = Self::of(world, did);
+        assert_eq!((&self.rev, &self.data, &self.records), (&truth.rev, &truth.data, &truth.records), "{did}");
+    }
+}
+
+#[tokio::test]
+async fn commits_chain_verify_invert_and_add_up_to_the_truth_on_every_upstream() {
+    let world = world(61, 2, 12, 4_000);
+    let network = network(&world).await;
+    let mut copies: HashMap<String, Copy> = world.dids().iter().map(|did| (did.to_string(), Copy::of(&world, did))).collect();
+    let mut relay = Tap::open(&network.relay_firehose_url(), None).await;
+    let mut hosts = [Tap::open(&network.host_firehose_url(0), None).await, Tap::open(&network.host_firehose_url(1), None).await];
+    let mut writes = RandomWrites::new(61);
+    write_some(&world, &mut writes, 1_500);
+    let mut last = 0;
+    let mut of_host = [0, 0];
+    for event in relay.events(1_500).await {
+        assert_eq!((event.kind.as_str(), event.seq() > last), ("#commit", true));
+        last = event.seq();
+        let did = Did::new(&event.did()).expect("a DID");
+        let (rev, data, blocks) = verify(&event, &world.key(&did).expect("exists"));
+        assert_eq!((rev, event.link("commit")), (event.text("rev"), Some(event.blocks().0)));
+        invert(&event, data, &blocks);
+        copies.get_mut(did.as_str()).expect("known").apply(&event, data);
+        of_host[world.host_of(&did).expect("exists")] += 1;
+    }
+    for did in world.dids() {
+        copies[did.as_str()].assert_is_truth(&world, &did);
+    }
+    for (host, tap) in hosts.iter_mut().enumerate() {
+        let events = tap.events(of_host[host]).await;
+        assert!(events.iter().all(|event| world.host_of(&Did::new(&event.did()).expect("a DID")) == Some(host)));
+        assert_eq!(events.last().map(Event::seq), Some(network.host_head(host)));
+    }
+    assert_eq!((network.relay_head(), network.relay().frames(), network.relay().subscribers()), (1_500, 1_500, 1));
+    network.shutdown().await;
+    assert_eq!(relay.next().await, Heard::Closed(Some(1001)), "the end is said");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_a_repo_are_in_order_under_concurrent_writers() {
+    let world = world(62, 2, 5, 500);
+    let network = network(&world).await;
+    let mut copies: HashMap<String, Copy> = world.dids().iter().map(|did| (did.to_string(), Copy::of(&world, did))).collect();
+    let mut relay = Tap::open(&network.relay_firehose_url(), None).await;
+    let writer = |seed| Writer::start(&world, WriterOptions { per_second: 4_000.0, seed, capacity: 4_096, limit: 400 });
+    let writers: Vec<_> = (0..4).map(writer).collect();
+    for event in relay.events(1_600).await {
+        let (_, data, _) = verify(&event, &world.key(&Did::new(&event.did()).expect("a DID")).expect("exists"));
+        copies.get_mut(&event.did()).expect("known").apply(&event, data);
+    }
+    for (writer, _op_sets) in writers {
+        assert_eq!(writer.finished().await, 400);
+    }
+    for did in world.dids() {
+        copies[did.as_str()].assert_is_truth(&world, &did);
+    }
+}
+
+#[tokio::test]
+async fn accounts_come_change_move_and_go_as_their_hosts_tell_it() {
+    let world = world(63, 2, 2, 20);
+    let network = network(&world).await;
+    let mut relay = Tap::open(&network.relay_firehose_url(), None).await;
+    let did = world.add_account(0);
+    let events = relay.events(4).await;
+    assert_eq!(kinds(&events), ["#identity", "#account", "#commit", "#sync"]);
+    assert!(events.iter().all(|event| event.did() == did.as_str()));
+    assert_eq!((&events[1].body["active"], &events[2].body["since"]), (&Ipld::Bool(true), &Ipld::Null));
+    assert_eq!((events[2].link("prevData"), events[2].ops().len()), (None, 0));
+    let key = world.key(&did).expect("exists");
+    let (head, sync) = (world.truth(&did).expect("exists"), verify(&events[3], &key));
+    assert_eq!((sync.0, sync.1, sync.2.len()), (head.rev.to_string(), head.data, 1), "a #sync holds the commit alone");
+    let (_, data, blocks) = verify(&events[2], &key);
+    assert!(Tree::load(data, |link| blocks.get(&link.to_string()).map(Vec::as_slice)).is_ok_and(|tree| tree.entries().count() == 0));
+
+    world.write(&did, vec![Change::Create(path("a.b.c/1"), b"\xa0".as_slice().into())]).expect("it fits");
+    let commit = relay.event().await;
+    assert_eq!((commit.text("since"), commit.link("prevData")), (head.rev.to_string(), Some(head.data.to_string())));
+
+    world.set_status(&did, AccountStatus::Deactivated);
+    let away = relay.event().await;
+    assert_eq!((away.kind.as_str(), &away.body["active"], away.text("status")), ("#account", &Ipld::Bool(false), "deactivated".to_owned()));
+    world.write(&did, Vec::new()).expect("an empty commit fits");
+    world.set_status(&did, AccountStatus::Active);
+    let back = relay.events(3).await;
+    assert_eq!(kinds(&back), ["#account", "#identity", "#sync"], "a relay carries nothing of an account that is not active");
+    assert_eq!((back[0].body.get("status"), back[2].text("rev")), (None, world.truth(&did).expect("exists").rev.to_string()));
+
+    world.set_handle(&did, "other.sim.test");
+    let changed = relay.event().await;
+    assert_eq!((changed.kind.as_str(), changed.text("handle")), ("#identity", "other.sim.test".to_owned()));
+    let document: serde_json::Value = sim_support::get_json(format!("{}/{did}", network.plc_url())).await;
+    assert_eq!(document["alsoKnownAs"][0], "at://other.sim.test");
+
+    let old_key = key.to_multikey();
+    world.rotate_key(&did).expect("an empty commit fits");
+    let rotated = relay.events(2).await;
+    assert_eq!((kinds(&rotated), rotated[1].ops().len()), (vec!["#identity", "#commit"], 0));
+    assert_ne!(old_key, world.key(&did).expect("exists").to_multikey());
+    verify(&rotated[1], &world.key(&did).expect("exists"));
+
+    let mut old_host = Tap::open(&network.host_firehose_url(0), None).await;
+    let mut new_host = Tap::open(&network.host_firehose_url(1), None).await;
+    let before = world.truth(&did).expect("exists");
+    world.migrate(&did, 1).expect("an empty commit fits");
+    for tap in [&mut relay, &mut new_host] {
+        let moved = tap.events(3).await;
+        assert_eq!(kinds(&moved), ["#identity", "#account", "#sync"]);
+        let (rev, data, _) = verify(&moved[2], &world.key(&did).expect("exists"));
+        assert_eq!((rev > before.rev.to_string(), data), (true, before.data), "a new rev, the same data");
+    }
+    assert_eq!(old_host.event().await.text("status"), "deactivated");
+
+    world.set_status(&did, AccountStatus::Deleted);
+    assert_eq!((relay.event().await.text("status"), new_host.event().await.text("status")), ("deleted".to_owned(), "deleted".to_owned()));
+    let purged = Tap::open(&network.host_firehose_url(1), Some(0)).await.events(1).await;
+    assert_eq!((purged[0].text("status"), purged[0].seq()), ("deleted".to_owned(), 4), "the earlier events of the account are purged");
+}
+
+#[tokio::test]
+async fn a_restored_repo_is_told_only_when_it_is_announced() {
+    let world = world(64, 1, 1, 30);
+    let network = network(&world).await;
+    let did = world.dids()[0].clone();
+    let snapshot = world.snapshot(&did).expect("exists");
+    let mut tap = Tap::open(&network.relay_firehose_url(), None).await;
+    let mut writes = RandomWrites::new(64);
+    write_some(&world, &mut writes, 2);
+    world.restore(&did, &snapshot);
+    world.announce(&did);
+    let events = tap.events(3).await;
+    assert_eq!(kinds(&events), ["#commit", "#commit", "#sync"]);
+    let (rev, data, _) = verify(&events[2], &world.key(&did).expect("exists"));
+    let truth = world.truth(&did).expect("exists");
+    assert_eq!((rev, data), (truth.rev.to_string(), truth.data));
+    assert!(events[2].text("rev") < events[0].text("rev"), "its rev goes back");
+}
+
+async fn with_firehose(world: &Arc<World>, relay: FirehoseOptions) -> Network {
+    Network::start(world, NetworkOptions { relay, ..Default::default() }).await.expect("ports are to be had")
+}
+
+#[tokio::test]
+async fn cursors_begin_where_they_should() {
+    let world = world(65, 1, 3, 60);
+    let network = with_firehose(&world, FirehoseOptions { window: 10, first_seq: 500, ..Default::default() }).await;
+    let url = network.relay_firehose_url();
+    let mut writes = RandomWrites::new(65);
+    let mut early = Tap::open(&url, Some(499)).await;
+    write_some(&world, &mut writes, 5);
+    assert_eq!(early.event().await.seq(), 500, "a cursor at the head waits for the next");
+    assert_eq!(Tap::open(&url, Some(0)).await.event().await.seq(), 500, "0 is the oldest, which is no loss while all is retained");
+    assert_eq!(Tap::open(&url, Some(502)).await.event().await.seq(), 503, "exclusive");
+    let mut live = Tap::open(&url, None).await;
+    write_some(&world, &mut writes, 10);
+    assert_eq!(live.event().await.seq(), 505);
+    for cursor in [0, 1, 503] {
+        let mut outdated = Tap::open(&url, Some(cursor)).await;
+        let info = outdated.event().await;
+        assert_eq!((info.kind.as_str(), info.text("name").as_str(), info.body.get("seq")), ("#info", "OutdatedCursor", None));
+        let events = outdated.events(10).await;
+        assert_eq!(events.iter().map(Event::seq).collect::<Vec<_>>(), (505..515).collect::<Vec<_>>());
+    }
+    assert_eq!(Tap::open(&url, Some(504)).await.event().await.seq(), 505, "nothing is lost after 504");
+    let mut future = Tap::open(&url, Some(515)).await;
+    assert_eq!((future.next().await, future.next().await), (Heard::Error("FutureCursor".to_owned()), Heard::Closed(Some(1008))));
+    let asked = [Some(499), Some(0), Some(502), None, Some(0), Some(1), Some(503), Some(504), Some(515)];
+    assert_eq!(network.relay().cursors(), asked);
+}
+
+#[tokio::test]
+async fn a_silent_upstream_says_nothing_of_cursors_and_an_inclusive_one_repeats_an_event() {
+    let world = world(66, 1, 3, 60);
+    let network = with_firehose(&world, FirehoseOptions { window: 10, silent: true, inclusive: true, ..Default::default() }).await;
+    let url = network.relay_firehose_url();
+    let mut writes = RandomWrites::new(66);
+    write_some(&world, &mut writes, 15);
+    assert_eq!(Tap::open(&url, Some(2)).await.event().await.seq(), 6);
+    assert_eq!(Tap::open(&url, Some(9)).await.event().await.seq(), 9);
+    let mut future = Tap::open(&url, Some(1_000_000)).await;
+    write_some(&world, &mut writes, 1);
+    assert_eq!(future.event().await.seq(), 16);
+}
+
+#[tokio::test]
+async fn pings_are_answered_while_nothing_happens_and_while_much_does() {
+    let world = world(67, 1, 3, 60);
+    let network = network(&world).await;
+    let mut tap = Tap::open(&network.relay_firehose_url(), None).await;
+    assert!(tap.ping().await);
+    let mut writes = RandomWrites::new(67);
+    write_some(&world, &mut writes, 500);
+    assert!(tap.ping().await);
+    assert_eq!(network.relay().subscribers(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_keep_up_is_told_so_and_closed() {
+    let world = world(68, 1, 3, 60);
+    let network = with_firehose(&world, FirehoseOptions { queue: 20, ..Default::default() }).await;
+    let mut tap = Tap::open(&network.relay_firehose_url(), None).await;
+    let record: bytes::Bytes = [&[0x5a, 0, 0x0f, 0, 0][..], &vec![7; 0xf_0000]].concat().into();
+    let did = &world.dids()[0];
+    // More than any socket buffers hold.
+    for number in 0..100 {
+        world.write(did, vec![Change::Create(path(&format!("a.b.c/{number}")), record.clone())]).expect("it fits");
+        tokio::task::yield_now().await;
+    }
+    let mut events = 0;
+    let last = loop {
+        match tap.next().await {
+            Heard::Event(_) => events += 1,
+            other => break other,
+        }
+    };
+    assert_eq!((last, tap.next().await), (Heard::Error("ConsumerTooSlow".to_owned()), Heard::Closed(Some(1008))));
+    assert!(events < 100, "{events}");
+}
+
+#[tokio::test]
+async fn hosts_before_sync_1_1_tell_no_previous_data() {
+    let world = world(69, 2, 4, 200);
+    let of_host = BTreeMap::from([(1, HostOptions { legacy: true, ..Default::default() })]);
+    let network = Network::start(&world, NetworkOptions { of_host, ..Default::default() }).await.expect("ports are to be had");
+    let mut tap = Tap::open(&network.relay_firehose_url(), None).await;
+    let mut writes = RandomWrites::new(69);
+    write_some(&world, &mut writes, 200);
+    let mut legacy = 0;
+    for event in tap.events(200).await {
+        let did = Did::new(&event.did()).expect("a DID");
+        verify(&event, &world.key(&did).expect("exists"));
+        if world.host_of(&did) == Some(1) {
+            legacy += 1;
+            assert_eq!((event.link("prevData"), event.ops().iter().all(|(.., prev)| prev.is_none())), (None, true));
+        } else {
+            assert!(event.link("prevData").is_some());
+        }
+    }
+    assert!((1..200).contains(&legacy));
+}
+
+#[tokio::test]
+async fn relays_number_the_same_events_each_in_its_own_way() {
+    let world = world(70, 2, 4, 100);
+    let network = Network::start(&world, NetworkOptions { relays: 2, ..Default::default() }).await.expect("ports are to be had");
+    world.set_status(&world.dids()[0], AccountStatus::Takendown);
+    let urls = network.relay_firehose_urls();
+    let (mut first, mut second) = (Tap::open(&urls[0], Some(0)).await, Tap::open(&urls[1], Some(0)).await);
+    let mut writes = RandomWrites::new(70);
+    write_some(&world, &mut writes, 50);
+    for _ in 0..51 {
+        assert_eq!(first.event().await, second.event().await);
+    }
+    let page = sim_support::get_json(format!("{}/xrpc/com.atproto.sync.listRepos?limit=2", network.relay_url())).await;
+    let listed: Vec<_> = page["repos"].as_array().expect("a list").iter().map(|repo| repo["did"].as_str().expect("a DID")).collect();
+    assert_eq!(listed, [world.dids()[1].as_str(), world.dids()[2].as_str()], "active accounts only");
+    let page = sim_support::get_json(format!(
+        "{}/xrpc/com.atproto.sync.listRepos?limit=2&cursor={}",
+        network.relay_url(),
+        page["cursor"].as_str().expect("a cursor")
+    ));
+    let page = page.await;
+    assert_eq!((page["repos"][0]["did"].as_str(), page.get("cursor")), (Some(world.dids()[3].as_str()), None));
+    let rev = Rev::new(page["repos"][0]["rev"].as_str().expect("a rev")).expect("a rev");
+    assert_eq!(Some(rev), world.truth(&world.dids()[3]).map(|truth| truth.rev));
+}
+
+#[tokio::test]
+async fn without_firehoses_and_without_an_upgrade_there_is_no_subscription() {
+    let world = world(71, 1, 1, 10);
+    let ask =
+        async |url: &str| sim_support::client().get(url.replace("ws://", "http://")).send().await.expect("it answers").status().as_u16();
+    let network = Network::start(&world, NetworkOptions { firehose: false, ..Default::default() }).await.expect("ports are to be had");
+    assert!(Tap::try_open(&network.relay_firehose_url(), None).await.is_err());
+    assert_eq!(ask(&network.host_firehose_url(0)).await, 501);
+    drop(network);
+    let network = sim_support::network(&world).await;
+    assert_eq!(ask(&network.host_firehose_url(0)).await, 426);
+    network.shut_relay().await;
+    assert!(Tap::try_open(&network.relay_firehose_url(), None).await.is_err());
+    network.open_relay().await;
+    Tap::open(&network.relay_firehose_url(), None).await;
+    let sizes = World::builder().sizes(Sizes::Each(1)).build().expect("no ports are needed");
+    assert_eq!(
+        RandomWrites::new(1).write(&sizes).map(|op_set| op_set.since.is_some()),
+        Some(true),
+        "a world of no network is written to as well"
+    );
+}
