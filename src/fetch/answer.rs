@@ -64,7 +64,8 @@ fn account_status(error_name: &str) -> Option<UnavailableStatus> {
     }
 }
 
-fn printable(text: &str, max: usize) -> String {
+/// The text in one line, cut to `max` characters.
+pub(super) fn printable(text: &str, max: usize) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(max).collect::<String>().trim().to_owned()
 }
 

@@ -34,6 +34,12 @@ impl Limit {
         Self { idle: options.idle_timeout, total: options.total_timeout, deadline: Instant::now() + options.total_timeout }
     }
 
+    /// The same with at most `total` for everything.
+    pub(super) fn within(self, total: Duration) -> Self {
+        let less = self.total.saturating_sub(total);
+        Self { total: self.total - less, deadline: self.deadline - less, ..self }
+    }
+
     /// Waits for something at most as long as a server may send nothing, and at most until the deadline.
     pub(super) async fn apply<T>(&self, phase: Phase, waiting: impl Future<Output = T>) -> Result<T, FetchCause> {
         let idle = Instant::now() + self.idle;
@@ -86,7 +92,7 @@ impl RepoBody {
         if let Some((permit, _)) = &self.limits {
             permit.troubled();
         }
-        Err(FetchError { did: self.did.clone(), host: self.host.clone(), cause })
+        Err(FetchError { did: Some(self.did.clone()), host: self.host.clone(), cause })
     }
 }
 

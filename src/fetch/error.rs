@@ -3,19 +3,19 @@ use std::time::Duration;
 use crate::job::{FailureKind, UnavailableStatus};
 use crate::syntax::Did;
 
-/// A repo was not fetched.
+/// A repo, or what a host says of its repos, was not fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{did} from {host}: {cause}")]
+#[error("{} from {host}: {cause}", did.as_ref().map_or("the list of repos", Did::as_str))]
 pub struct FetchError {
-    /// The repo.
-    pub did: Did,
+    /// The repo; none when it was a list of them.
+    pub did: Option<Did>,
     /// The host that was asked last: after a redirect, its target.
     pub host: String,
     /// What went wrong.
     pub cause: FetchCause,
 }
 
-/// Why a repo was not fetched.
+/// Why something was not fetched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchCause {
     /// The host says that the account is not to be had.
@@ -80,6 +80,12 @@ pub enum FetchCause {
         /// Why.
         reason: String,
     },
+    /// The answer is not what was asked for.
+    #[error("the answer makes no sense: {reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The redirects lead nowhere.
     #[error("redirect not followed: {reason}")]
     Redirect {
@@ -129,7 +135,9 @@ impl FetchError {
         match &self.cause {
             FetchCause::Unavailable { account, .. } => Disposition::Unavailable(*account),
             FetchCause::Refused { pause, .. } => Disposition::Refused(*pause),
-            FetchCause::Server { .. } | FetchCause::Redirect { .. } => Disposition::Failed(FailureKind::HttpServer),
+            FetchCause::Server { .. } | FetchCause::Redirect { .. } | FetchCause::Malformed { .. } => {
+                Disposition::Failed(FailureKind::HttpServer)
+            }
             FetchCause::Client { .. } => Disposition::Failed(FailureKind::HttpClient),
             FetchCause::Connect { .. } | FetchCause::Forbidden { .. } => Disposition::Failed(FailureKind::Connect),
             FetchCause::Timeout { .. } => Disposition::Failed(FailureKind::Timeout),

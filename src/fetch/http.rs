@@ -1,41 +1,31 @@
 use std::fmt;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
-use reqwest::header::{HeaderValue, LOCATION};
+use reqwest::header::LOCATION;
 use reqwest::{Client, Response};
 use url::Url;
 
-use super::answer::{ErrorBody, MAX_ERROR_BODY};
+use super::answer::ErrorBody;
 use super::body::Limit;
 use super::client::{Transport, client};
 use super::error::{FetchCause, FetchError, Phase};
 use super::guard::Guard;
+use super::listing;
+use super::response::{beginning, no_answer, target, whole};
+use super::source::{Latest, RepoPage, RepoSource};
 use super::{ClientError, Host, HttpOptions, Pace, Permit, RepoBody};
 use crate::syntax::{Did, Rev};
 
 /// How many redirects are followed.
 const MAX_REDIRECTS: usize = 5;
+/// How long a small answer may take in all: its size is bounded, so that only a host that trickles needs longer.
+const SMALL_TOTAL: Duration = Duration::from_secs(120);
 const GET_REPO: &str = "/xrpc/com.atproto.sync.getRepo";
+const GET_LATEST_COMMIT: &str = "/xrpc/com.atproto.sync.getLatestCommit";
+const LIST_REPOS: &str = "/xrpc/com.atproto.sync.listRepos";
 
-/// Where repos come from.
-pub trait RepoSource: fmt::Debug + Send + Sync + 'static {
-    /// The host that is really asked for a repo that `pds` holds. Pace and queues go by it.
-    fn host_for(&self, pds: &Host) -> Host {
-        pds.clone()
-    }
-
-    /// Asks for a repo; the permit is one of the host that [`RepoSource::host_for`] names. `since` asks for the blocks after that rev only,
-    /// which the host may ignore.
-    fn get_repo<'a>(
-        &'a self,
-        did: &'a Did,
-        pds: &'a Host,
-        since: Option<Rev>,
-        permit: Permit,
-    ) -> BoxFuture<'a, Result<RepoBody, FetchError>>;
-}
-
-/// Repos over HTTP: `com.atproto.sync.getRepo`.
+/// Repos over HTTP: `com.atproto.sync.getRepo`, `getLatestCommit` and `listRepos`.
 #[derive(Clone)]
 pub struct HttpSource {
     options: HttpOptions,
@@ -50,7 +40,8 @@ pub struct HttpSource {
 struct Fixed {
     client: Client,
     host: Host,
-    get_repo: Url,
+    /// With the path that comes before that of an endpoint.
+    base: Url,
 }
 
 impl HttpSource {
@@ -63,53 +54,85 @@ impl HttpSource {
         Ok(Self { options, pace, guarded, fixed: None })
     }
 
-    /// Asks this host in place of every account's own: a base URL such as `https://relay.example.com`, with or without the path of the
-    /// endpoint. It is trusted as given, so it may be plain `http` and on this machine; where it redirects to is not.
+    /// Asks this host in place of every account's own: a base URL such as `https://relay.example.com`, with or without the path of
+    /// `getRepo`. It is trusted as given, so it may be plain `http` and on this machine; where it redirects to is not.
     ///
     /// # Errors
     /// When the URL is not an http(s) one, or as [`HttpSource::new`].
     pub fn with_checkout_path(mut self, base: &Url) -> Result<Self, ClientError> {
         let host = Host::of_url(base).map_err(|error| ClientError { reason: error.to_string() })?;
-        let mut get_repo = base.clone();
+        let mut base = base.clone();
         let path = base.path().trim_end_matches('/');
-        get_repo.set_path(&format!("{}{GET_REPO}", path.strip_suffix(GET_REPO).unwrap_or(path)));
-        get_repo.set_query(None);
-        get_repo.set_fragment(None);
-        self.fixed = Some(Fixed { client: client(&self.options, false)?, host, get_repo });
+        let path = path.strip_suffix(GET_REPO).unwrap_or(path).to_owned();
+        base.set_path(&path);
+        base.set_query(None);
+        base.set_fragment(None);
+        self.fixed = Some(Fixed { client: client(&self.options, false)?, host, base });
         Ok(self)
     }
 
     async fn open(&self, did: &Did, pds: &Host, since: Option<Rev>, permit: Permit) -> Result<RepoBody, FetchError> {
         let limit = Limit::starting_now(&self.options);
-        let mut hop = self.first_hop(pds, permit).map_err(|cause| failure(did, pds.name(), cause))?;
-        hop.url.query_pairs_mut().append_pair("did", did.as_str());
-        if let Some(since) = since {
-            hop.url.query_pairs_mut().append_pair("since", since.as_str());
-        }
-        for _ in 0..=MAX_REDIRECTS {
-            let host = hop.permit.host().to_owned();
-            hop = match self.ask(hop, &limit).await.map_err(|cause| failure(did, &host, cause))? {
-                Answer::Repo(response, permit) => return Ok(RepoBody::of_response(did.clone(), response, permit, limit)),
-                Answer::Elsewhere(url) => self.next_hop(url, &limit).await.map_err(|(host, cause)| failure(did, &host, cause))?,
-            };
-        }
-        Err(failure(did, hop.permit.host(), FetchCause::Redirect { reason: "more than 5 in a row" }))
+        let mut query = vec![("did", did.as_str())];
+        query.extend(since.as_ref().map(|since| ("since", since.as_str())));
+        let (response, permit) = self.request(GET_REPO, &query, pds, permit, &limit).await.map_err(|failed| failed.about(Some(did)))?;
+        Ok(RepoBody::of_response(did.clone(), response, permit, limit))
     }
 
-    fn first_hop(&self, pds: &Host, permit: Permit) -> Result<Hop<'_>, FetchCause> {
+    /// Asks for a small answer and reads it with `read`, which says what is wrong with it otherwise.
+    async fn small<T>(
+        &self,
+        endpoint: &str,
+        query: &[(&str, &str)],
+        pds: &Host,
+        permit: Permit,
+        read: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T, Failed> {
+        let limit = Limit::starting_now(&self.options).within(SMALL_TOTAL);
+        let (response, permit) = self.request(endpoint, query, pds, permit, &limit).await?;
+        let body = whole(response, &permit, &limit).await;
+        let answer = body.and_then(|body| read(&body).map_err(|reason| FetchCause::Malformed { reason }));
+        answer.map_err(|cause| Failed { host: permit.host().to_owned(), cause })
+    }
+
+    /// Makes a request and follows its redirects, as far as a success.
+    async fn request(
+        &self,
+        endpoint: &str,
+        query: &[(&str, &str)],
+        pds: &Host,
+        permit: Permit,
+        limit: &Limit,
+    ) -> Result<(Response, Permit), Failed> {
+        let mut hop = self.first_hop(endpoint, pds, permit).map_err(|cause| Failed { host: pds.name().to_owned(), cause })?;
+        hop.url.query_pairs_mut().extend_pairs(query);
+        for _ in 0..=MAX_REDIRECTS {
+            let host = hop.permit.host().to_owned();
+            hop = match self.ask(hop, limit).await.map_err(|cause| Failed { host, cause })? {
+                Answer::Success(response, permit) => return Ok((response, permit)),
+                Answer::Elsewhere(url) => self.next_hop(url, limit).await?,
+            };
+        }
+        Err(Failed { host: hop.permit.host().to_owned(), cause: FetchCause::Redirect { reason: "more than 5 in a row" } })
+    }
+
+    fn first_hop(&self, endpoint: &str, pds: &Host, permit: Permit) -> Result<Hop<'_>, FetchCause> {
         if let Some(fixed) = &self.fixed {
-            return Ok(Hop { client: &fixed.client, url: fixed.get_repo.clone(), permit });
+            let mut url = fixed.base.clone();
+            url.set_path(&format!("{}{endpoint}", fixed.base.path().trim_end_matches('/')));
+            return Ok(Hop { client: &fixed.client, url, permit });
         }
         let url =
-            Url::parse(&format!("{}{GET_REPO}", pds.origin())).map_err(|error| FetchCause::Forbidden { reason: error.to_string() })?;
+            Url::parse(&format!("{}{endpoint}", pds.origin())).map_err(|error| FetchCause::Forbidden { reason: error.to_string() })?;
         self.check(&url)?;
         Ok(Hop { client: &self.guarded, url, permit })
     }
 
     /// The hop to a redirect's target, once that host's pace admits it.
-    async fn next_hop(&self, url: Url, limit: &Limit) -> Result<Hop<'_>, (String, FetchCause)> {
-        let host = Host::of_url(&url).map_err(|_| (String::new(), FetchCause::Redirect { reason: "the target is not http(s)" }))?;
-        let failed = |cause| (host.name().to_owned(), cause);
+    async fn next_hop(&self, url: Url, limit: &Limit) -> Result<Hop<'_>, Failed> {
+        let not_http = FetchCause::Redirect { reason: "the target is not http(s)" };
+        let host = Host::of_url(&url).map_err(|_| Failed { host: String::new(), cause: not_http })?;
+        let failed = |cause| Failed { host: host.name().to_owned(), cause };
         self.check(&url).map_err(failed)?;
         let deadline = limit.deadline.min(tokio::time::Instant::now() + limit.idle);
         match self.pace.admit_before(host.name(), deadline).await {
@@ -146,7 +169,7 @@ impl HttpSource {
         let status = response.status();
         let pause = permit.answered(status.as_u16(), response.headers());
         if status.is_success() {
-            return Ok(Answer::Repo(response, permit));
+            return Ok(Answer::Success(response, permit));
         }
         if status.is_redirection() {
             return target(&url, response.headers().get(LOCATION)).map(Answer::Elsewhere);
@@ -175,11 +198,34 @@ impl RepoSource for HttpSource {
     ) -> BoxFuture<'a, Result<RepoBody, FetchError>> {
         Box::pin(self.open(did, pds, since, permit))
     }
+
+    fn latest_commit<'a>(&'a self, did: &'a Did, pds: &'a Host, permit: Permit) -> BoxFuture<'a, Result<Latest, FetchError>> {
+        Box::pin(async move {
+            let latest = self.small(GET_LATEST_COMMIT, &[("did", did.as_str())], pds, permit, listing::latest).await;
+            latest.map_err(|failed| failed.about(Some(did)))
+        })
+    }
+
+    fn list_repos<'a>(
+        &'a self,
+        pds: &'a Host,
+        cursor: Option<&'a str>,
+        limit: u16,
+        permit: Permit,
+    ) -> BoxFuture<'a, Result<RepoPage, FetchError>> {
+        Box::pin(async move {
+            let limit = limit.clamp(1, 1000).to_string();
+            let mut query = vec![("limit", limit.as_str())];
+            query.extend(cursor.map(|cursor| ("cursor", cursor)));
+            let page = self.small(LIST_REPOS, &query, pds, permit, |body| listing::page(body, cursor)).await;
+            page.map_err(|failed| failed.about(None))
+        })
+    }
 }
 
 impl fmt::Debug for HttpSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fixed = self.fixed.as_ref().map(|fixed| fixed.get_repo.as_str());
+        let fixed = self.fixed.as_ref().map(|fixed| fixed.base.as_str());
         f.debug_struct("HttpSource").field("options", &self.options).field("checkout_path", &fixed).finish_non_exhaustive()
     }
 }
@@ -192,76 +238,18 @@ struct Hop<'a> {
 }
 
 enum Answer {
-    Repo(Response, Permit),
+    Success(Response, Permit),
     Elsewhere(Url),
 }
 
-fn failure(did: &Did, host: &str, cause: FetchCause) -> FetchError {
-    FetchError { did: did.clone(), host: host.to_owned(), cause }
+/// Why a request has no answer that can be used, and the host that was asked last.
+struct Failed {
+    host: String,
+    cause: FetchCause,
 }
 
-fn no_answer(transport: Transport, permit: &Permit, options: &HttpOptions) -> FetchCause {
-    match transport {
-        Transport::Connect { reason, .. } => {
-            permit.unreachable();
-            FetchCause::Connect { reason }
-        }
-        Transport::ConnectTimeout => {
-            permit.unreachable();
-            FetchCause::Timeout { phase: Phase::Connect, after: options.connect_timeout }
-        }
-        Transport::Forbidden { reason } => {
-            permit.unreachable();
-            FetchCause::Forbidden { reason }
-        }
-        Transport::Broken { reason } => {
-            permit.troubled();
-            FetchCause::Connect { reason }
-        }
-    }
-}
-
-/// Where a redirect leads.
-fn target(from: &Url, location: Option<&HeaderValue>) -> Result<Url, FetchCause> {
-    let broken = |reason| FetchCause::Redirect { reason };
-    let location = location.ok_or(broken("it names no target"))?;
-    let url = location.to_str().ok().and_then(|location| from.join(location).ok()).ok_or(broken("the target is not a URL"))?;
-    if from.scheme() == "https" && url.scheme() != "https" {
-        return Err(broken("it leads away from TLS"));
-    }
-    Ok(url)
-}
-
-/// The first bytes of an error's body, or what came of them in time.
-async fn beginning(mut response: Response, limit: &Limit) -> Vec<u8> {
-    let mut body = Vec::new();
-    while let Ok(Ok(Some(chunk))) = limit.apply(Phase::Body, response.chunk()).await {
-        let room = MAX_ERROR_BODY - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if body.len() == MAX_ERROR_BODY {
-            break;
-        }
-    }
-    body
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn redirect(from: &str, location: &[u8]) -> Result<String, FetchCause> {
-        target(&Url::parse(from).unwrap(), HeaderValue::from_bytes(location).ok().as_ref()).map(Into::into)
-    }
-
-    #[test]
-    fn a_redirect_may_be_relative_and_may_gain_tls_but_not_lose_it() {
-        let from = "https://relay.example.com/xrpc/a?did=did:plc:x";
-        assert_eq!(redirect(from, b"https://pds.example.com/xrpc/a").unwrap(), "https://pds.example.com/xrpc/a");
-        assert_eq!(redirect(from, b"/other?x").unwrap(), "https://relay.example.com/other?x");
-        assert_eq!(redirect("http://127.0.0.1:1/a", b"https://pds.example.com/a").unwrap(), "https://pds.example.com/a");
-        for away in [&b"http://pds.example.com/xrpc/a"[..], b"ftp://pds.example.com/", b"file:///etc/passwd", b"https://[::/", b"\xff"] {
-            assert!(matches!(redirect(from, away), Err(FetchCause::Redirect { .. })), "{away:?}");
-        }
-        assert!(matches!(target(&Url::parse(from).unwrap(), None), Err(FetchCause::Redirect { .. })));
+impl Failed {
+    fn about(self, did: Option<&Did>) -> FetchError {
+        FetchError { did: did.cloned(), host: self.host, cause: self.cause }
     }
 }

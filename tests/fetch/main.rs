@@ -1,6 +1,8 @@
 //! Fetching repos over real HTTP on loopback, from hosts that do what hosts do.
 mod answers;
 mod environment;
+#[cfg(feature = "sim")]
+mod listing;
 mod redirects;
 #[path = "../common/responder.rs"]
 mod responder;
