@@ -1,6 +1,6 @@
 //! Every line of the interop vectors for the identifiers of this crate.
 
-use atproto_backfill::syntax::{Did, Nsid, RecordKey, RecordPath, RecordPathRef, Rev, SyntaxError};
+use atproto_backfill::syntax::{Datetime, Did, Nsid, RecordKey, RecordPath, RecordPathRef, Rev, SyntaxError};
 
 /// The lines of a vector file. Blank lines and `#` comments are not cases; spaces within a line are.
 fn cases(file: &str) -> Vec<String> {
@@ -39,6 +39,29 @@ fn record_key_vectors() {
 #[test]
 fn rev_vectors() {
     check("tid", (4, 9), Rev::new);
+}
+
+#[test]
+fn datetime_vectors() {
+    check("datetime", (35, 45), Datetime::new);
+    let impossible = cases("datetime_parse_invalid.txt");
+    assert_eq!(impossible.len(), 7);
+    for case in impossible {
+        assert!(Datetime::new(&case).is_err(), "{case:?} is no moment, but parsed");
+    }
+}
+
+#[test]
+fn a_datetime_is_its_moment() {
+    let millis = |text: &str| Datetime::new(text).unwrap().millis();
+    assert_eq!(millis("1970-01-01T00:00:00Z"), 0);
+    assert_eq!(millis("1985-04-12T23:20:50.1235678912345Z"), 482_196_050_123);
+    assert_eq!(millis("1985-04-12T23:20:50.5+01:45"), 482_196_050_500 - 105 * 60_000);
+    assert_eq!(millis("2000-02-29T12:00:00.05-07:00"), 951_850_800_050);
+    assert_eq!(millis("1969-12-31T23:59:59.999Z"), -1);
+    for bad in ["1900-02-29T00:00:00Z", "2026-04-31T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01T00:00:00+24:00", "", "Z"] {
+        assert!(Datetime::new(bad).is_err(), "{bad:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,10 @@
 //! client ─► bytes ─► frame ─► slice ─► verify ─► an op set
 //!                      └─► cursor, watermark ─► where to go on after a restart
 //! ```
+mod body;
 mod cursor;
+pub mod event;
+pub mod frame;
 mod resume;
 mod save;
 mod tracked;

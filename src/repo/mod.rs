@@ -1,6 +1,6 @@
 //! The repository format: CAR files, the tree, commits, records. Pure: no I/O of its own, no async, no store.
 mod car;
-mod cbor;
+pub(crate) mod cbor;
 mod checkout;
 mod cid_text;
 mod commit;
@@ -14,6 +14,7 @@ pub mod export;
 mod hash;
 mod index;
 mod intake;
+pub mod inversion;
 pub mod json;
 mod link;
 pub mod mst;

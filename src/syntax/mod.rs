@@ -3,6 +3,7 @@
 //! What goes in is text or bytes from the network; what comes out is a type that cannot hold anything else.
 //! Rules and limits: the AT Protocol specifications for DID, NSID, record key, TID and repository paths.
 
+mod datetime;
 mod did;
 mod nsid;
 mod path;
@@ -10,6 +11,7 @@ mod record_key;
 mod rev;
 mod seq;
 
+pub use datetime::Datetime;
 pub use did::Did;
 pub use nsid::Nsid;
 pub use path::{RecordPath, RecordPathRef};

@@ -1,7 +1,7 @@
 //! Reading the fixtures that hold trees, without the code under test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 
 use atproto_backfill::repo::Link;
 use atproto_backfill::repo::mst::{Tree, Visit};
@@ -24,6 +24,21 @@ pub fn json_lines<T: for<'de> Deserialize<'de>>(path: &str, count: usize) -> Vec
     let lines: Vec<T> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
     assert_eq!(lines.len(), count, "{path} has lost or gained lines");
     lines
+}
+
+/// The 127 frames of the generated firehose.
+pub fn ref_frames() -> Vec<Vec<u8>> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(&fixture("generated/ref_frames.bin.gz")[..]).read_to_end(&mut bytes).unwrap();
+    let mut rest = &bytes[..];
+    let mut frames = Vec::new();
+    while let Some((len, after)) = rest.split_first_chunk() {
+        let (frame, after) = after.split_at(u32::from_be_bytes(*len) as usize);
+        frames.push(frame.to_vec());
+        rest = after;
+    }
+    assert_eq!(frames.len(), 127, "the generated frames have become more or fewer");
+    frames
 }
 
 /// The root and the blocks of a CAR whose CIDs are all of the usual kind, and whose header names one root.
