@@ -1,28 +1,31 @@
 //! A simulated network to test against: accounts with real keys, repos with real signed commits and trees, a PLC directory and PDS hosts
-//! over real HTTP on loopback, writes while you read, and every fault that hosts are known for.
+//! over real HTTP and WebSocket on loopback, writes while you read, and every fault that hosts are known for.
 //!
-//! A [`World`] holds all accounts and is the truth; it needs no network. A seed decides everything in it. A [`Network`] serves a world and
-//! takes [`Fault`]s; a [`Writer`] writes to it in the background and hands over what a firehose would tell.
+//! A [`World`] holds all accounts and is the truth; it needs no network. A seed decides everything in it. A [`Network`] serves a world, tells
+//! what happens in it over the firehoses of its relays and hosts, and takes faults: [`Fault`]s of answers, [`EventFault`]s of events,
+//! [`StreamFault`]s of connections. A [`Writer`] writes in the background.
 //!
 //! ```
 //! use std::time::Duration;
-//! use atproto_backfill::sim::{Fault, Network, NetworkOptions, RetryHint, Rule, Sizes, World, Writer, WriterOptions};
+//! use atproto_backfill::sim::{EventFault, Fault, Network, NetworkOptions, RetryHint, Rule, Sizes, World, Writer, WriterOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
 //! let world = World::builder().seed(7).hosts(3).repos(20).sizes(Sizes::Total(500)).build()?;
 //! let network = Network::start(&world, NetworkOptions::default()).await?;
 //! let refusals = network.faults().inject(Rule::new(Fault::TooManyRequests(RetryHint::Seconds(Duration::from_secs(1)))).host(0).times(2));
-//! let (writer, mut op_sets) = Writer::start(&world, WriterOptions { per_second: 200.0, ..Default::default() });
+//! let dropped = network.faults().inject(Rule::new(EventFault::Drop).after(3).times(1));
+//! let (writer, mut op_sets) = Writer::start(&world, WriterOptions { per_second: 200.0, limit: 10, ..Default::default() });
 //!
-//! // Point the program under test at `network.plc_url()`, and hand it each op set as it comes …
-//! println!("{world:?} {}", network.plc_url());
+//! // Point the program under test at `network.plc_url()` and `network.relay_firehose_url()` …
+//! println!("{world:?} {} {}", network.plc_url(), network.relay_firehose_url());
 //! let op_set = op_sets.recv().await.expect("the writer writes");
 //!
 //! // … then stop the writes and compare what it holds with the truth.
-//! writer.stop().await;
+//! writer.finished().await;
 //! let truth = world.truth(&op_set.did).expect("the account exists");
 //! assert!(truth.rev >= op_set.rev);
+//! assert_eq!((network.relay_head(), network.faults().fired(dropped)), (9, 1), "the relay never told one of ten commits");
 //! assert_eq!(network.faults().fired(refusals), 0, "nothing was asked for here, so that this test would prove nothing");
 //! network.shutdown().await;
 //! # Ok(())
@@ -53,7 +56,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 pub use account::AccountStatus;
 pub use builder::WorldBuilder;
 pub use clock::SimClock;
-pub use fault::{Ending, Fault, Faults, Gate, Missing, Position, RetryHint, Rule, RuleId};
+pub use fault::{Ending, EventFault, Fault, Faults, FrameFn, Gate, Missing, Position, RetryHint, Rule, RuleId, StreamFault};
 pub use firehose::{EventKind, EventTimes, FirehoseOptions};
 pub use net::{Counters, Endpoint, Flavour, HostOptions, Network, NetworkOptions, Order, RateLimit, Request};
 pub use plan::Sizes;

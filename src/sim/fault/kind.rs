@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::response::Response;
 use bytes::Bytes;
 
-use super::Gate;
+use super::{EventFault, Gate, StreamFault};
 
 use crate::sim::AccountStatus;
 use crate::sim::net::{Endpoint, Request};
@@ -75,6 +75,10 @@ pub enum Fault {
     DocumentWithoutPds,
     /// The document is that of another account.
     OtherDocument(Did),
+    /// A firehose tells an event wrongly.
+    Event(EventFault),
+    /// A connection to a firehose goes wrong.
+    Stream(StreamFault),
     /// An answer of your own making, in place of the true one.
     Custom(Arc<dyn Fn(&Request) -> Response + Send + Sync>),
 }
@@ -86,6 +90,7 @@ impl Fault {
             Fault::DidNotFound | Fault::DidTombstoned | Fault::DocumentWithoutKey | Fault::DocumentWithoutPds | Fault::OtherDocument(_) => {
                 Endpoint::DidDocument
             }
+            Fault::Event(_) | Fault::Stream(_) => Endpoint::SubscribeRepos,
             Fault::TooManyRequests(_)
             | Fault::ServiceUnavailable(_)
             | Fault::Status(..)
@@ -114,10 +119,42 @@ impl Fault {
         }
     }
 
+    /// What the fault strikes.
+    pub(super) fn stage(&self) -> Stage {
+        match self {
+            Fault::Event(_) => Stage::Sequencing,
+            Fault::Stream(fault) if !fault.at_open() => Stage::Sending,
+            _ => Stage::Request,
+        }
+    }
+
     /// Whether a compressed body is compressed all the same. What is no export is sent as it is.
     pub(in crate::sim) fn keeps_encoding(&self) -> bool {
         !matches!(self, Fault::Html | Fault::EmptyBody | Fault::OtherBody(_))
     }
+}
+
+impl From<EventFault> for Fault {
+    fn from(fault: EventFault) -> Self {
+        Fault::Event(fault)
+    }
+}
+
+impl From<StreamFault> for Fault {
+    fn from(fault: StreamFault) -> Self {
+        Fault::Stream(fault)
+    }
+}
+
+/// What a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::sim) enum Stage {
+    /// A request, an upgrade to a WebSocket included.
+    Request,
+    /// An event that an upstream sequences.
+    Sequencing,
+    /// An event that a connection is sent.
+    Sending,
 }
 
 impl fmt::Debug for Fault {
@@ -152,6 +189,8 @@ impl fmt::Debug for Fault {
             Fault::DocumentWithoutKey => f.write_str("DocumentWithoutKey"),
             Fault::DocumentWithoutPds => f.write_str("DocumentWithoutPds"),
             Fault::OtherDocument(did) => write!(f, "OtherDocument({did})"),
+            Fault::Event(fault) => fault.fmt(f),
+            Fault::Stream(fault) => fault.fmt(f),
             Fault::Custom(_) => f.write_str("Custom"),
         }
     }

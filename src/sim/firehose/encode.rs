@@ -12,7 +12,7 @@ impl Event {
         let mut map = Map::begin(&mut out, self.without);
         match &self.body {
             Body::Commit(commit) => self.commit(&mut map, seq, commit),
-            Body::Sync { rev, blocks } => {
+            Body::Sync { rev, blocks, .. } => {
                 map.text("did", self.did.as_str());
                 map.text("rev", rev.as_str());
                 map.unsigned("seq", seq);
@@ -112,6 +112,16 @@ pub(in crate::sim) fn error(name: &str, message: &str) -> Bytes {
     let mut map = Map::begin(&mut out, None);
     map.text("error", name);
     map.text("message", message);
+    out.into()
+}
+
+/// A frame with an `op` that is neither a message nor an error.
+pub(in crate::sim) fn unknown_op() -> Bytes {
+    let mut out = Vec::new();
+    let mut map = Map::begin(&mut out, None);
+    map.text("t", "#simulated");
+    map.unsigned("op", 2);
+    Map::begin(&mut out, None).text("novelty", "simulated");
     out.into()
 }
 

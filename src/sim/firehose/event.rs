@@ -32,7 +32,7 @@ pub(in crate::sim) struct Event {
 #[derive(Debug, Clone)]
 pub(in crate::sim) enum Body {
     Commit(CommitEvent),
-    Sync { rev: Rev, blocks: Bytes },
+    Sync { rev: Rev, data: Link, blocks: Bytes },
     Identity { handle: String },
     Account { active: bool, status: Option<&'static str> },
     Unknown,

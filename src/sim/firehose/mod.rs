@@ -1,4 +1,5 @@
 //! What the upstreams of a simulated network tell: each host and each relay has a sequence of events of its own.
+mod alter;
 mod encode;
 mod event;
 mod log;
@@ -7,7 +8,7 @@ mod slice;
 mod stream;
 mod tell;
 
-pub(super) use encode::{error, info};
+pub(super) use encode::{error, info, unknown_op};
 pub(super) use event::{Body, CommitEvent, Event, EventOp};
 pub(super) use log::Log;
 pub(super) use slice::{commit_event, first_commit};

@@ -1,4 +1,4 @@
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use super::{Event, FirehoseOptions};
 use crate::sim::fault::Place;
 use crate::sim::lock;
+use crate::syntax::Did;
 
 /// The sequence of one upstream: numbers events in the order in which they come, and retains the newest.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(in crate::sim) struct Stream {
     pub(in crate::sim) place: Place,
     pub(in crate::sim) options: FirehoseOptions,
     window: Mutex<Window>,
+    /// Events that are to come after the next one of their repo.
+    held: Mutex<HashMap<Did, Arc<Event>>>,
     /// Counts what was sequenced, which wakes those who wait for more.
     grown: watch::Sender<u64>,
 }
@@ -60,11 +63,28 @@ pub(in crate::sim) enum Next {
 impl Stream {
     pub(in crate::sim) fn new(place: Place, options: FirehoseOptions) -> Self {
         let window = Window { era: 0, next: options.first_seq.max(1), discarded: 0, events: VecDeque::new() };
-        Self { place, options, window: Mutex::new(window), grown: watch::Sender::new(0) }
+        Self { place, options, window: Mutex::new(window), held: Mutex::default(), grown: watch::Sender::new(0) }
     }
 
-    /// Numbers an event.
+    /// Numbers an event, and then the one of its repo that was held back.
     pub(in crate::sim) fn push(&self, event: Arc<Event>) {
+        let held = lock(&self.held).remove(&event.did);
+        self.number(event);
+        held.into_iter().for_each(|event| self.number(event));
+    }
+
+    /// Holds an event back until the next of its repo is numbered. If one is held already, this is the next.
+    pub(in crate::sim) fn hold(&self, event: &Arc<Event>) {
+        let mut held = lock(&self.held);
+        if held.contains_key(&event.did) {
+            drop(held);
+            self.push(Arc::clone(event));
+        } else {
+            held.insert(event.did.clone(), Arc::clone(event));
+        }
+    }
+
+    fn number(&self, event: Arc<Event>) {
         let mut window = lock(&self.window);
         let seq = window.next;
         window.next += 1;
@@ -76,9 +96,9 @@ impl Stream {
         self.grown.send_modify(|grown| *grown += 1);
     }
 
-    /// Retains no other event of its account than this one any more, as the reference implementation does when an account is deleted.
-    pub(in crate::sim) fn purge_before(&self, event: &Arc<Event>) {
-        lock(&self.window).events.retain(|(_, other)| other.did != event.did || Arc::ptr_eq(other, event));
+    /// Retains no event of an account any more, as the reference implementation does when one is deleted.
+    pub(in crate::sim) fn purge(&self, did: &Did) {
+        lock(&self.window).events.retain(|(_, event)| event.did != *did);
     }
 
     /// Retains nothing, and numbers from 1 again.

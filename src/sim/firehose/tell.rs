@@ -39,5 +39,5 @@ pub(in crate::sim) fn status(status: AccountStatus) -> Option<Body> {
 
 /// The `#sync` of a repo as it is.
 pub(in crate::sim) fn standing_at(repo: &Repo) -> Body {
-    Body::Sync { rev: repo.rev, blocks: super::slice::commit_only(repo) }
+    Body::Sync { rev: repo.rev, data: repo.data, blocks: super::slice::commit_only(repo) }
 }

@@ -142,7 +142,7 @@ async fn respond(State(server): State<Arc<Server>>, ConnectInfo(fuse): ConnectIn
         None => {
             let mut answer = match &server.subscriptions {
                 Some(subscriptions) if request.endpoint == Endpoint::SubscribeRepos => {
-                    subscriptions.open(&request, upgrade, fuse.clone(), fault.clone())
+                    subscriptions.open(&request, upgrade, fuse.clone(), fault.as_ref())
                 }
                 _ => server.answer(&request, fault.clone()).await,
             };

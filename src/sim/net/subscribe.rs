@@ -31,7 +31,7 @@ impl Subscriptions {
     /// Answers a request for a subscription: with 101, after which the connection is a WebSocket.
     ///
     /// Where a connection begins is settled before the answer, so that a client that has it misses nothing that happens afterwards.
-    pub(super) fn open(&self, request: &Request, upgrade: Option<OnUpgrade>, fuse: Fuse, fault: Option<Fault>) -> Answer {
+    pub(super) fn open(&self, request: &Request, upgrade: Option<OnUpgrade>, fuse: Fuse, fault: Option<&Fault>) -> Answer {
         let (Some(upgrade), Some(key)) = (upgrade, key(&request.headers)) else {
             return Answer::error(426, "UpgradeRequired", "a WebSocket upgrade is expected").with(header::UPGRADE, "websocket");
         };
@@ -40,13 +40,17 @@ impl Subscriptions {
             Err(_) => return Answer::error(400, "InvalidRequest", "cursor must be an integer"),
         };
         let start = self.stream.start(cursor);
+        let fault = match fault {
+            Some(Fault::Stream(fault)) => Some(fault.clone()),
+            _ => None,
+        };
         let (stream, faults, ended) = (Arc::clone(&self.stream), Arc::clone(&self.faults), self.ended.clone());
         let connected = self.counters.subscribe(cursor);
         self.sockets.spawn(async move {
             // An error means that the client went away meanwhile.
             if let Ok(upgraded) = upgrade.await {
                 let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
-                Socket { socket, stream, faults, fuse, ended, connected }.serve(start, fault).await;
+                Socket { socket, stream, faults, fuse, ended, connected, deaf: false }.serve(start, fault).await;
             }
         });
         let mut answer = Answer::new(StatusCode::SWITCHING_PROTOCOLS, "", "");
