@@ -46,7 +46,7 @@ fn length(bytes: &[u8], offset: u64, limit: u64) -> Result<Option<(u64, usize)>,
 }
 
 /// Reads the header at the start of a file: the root and the bytes it takes. `None` when it goes on beyond `bytes`.
-pub(super) fn header(bytes: &[u8]) -> Result<Option<(Link, usize)>, CheckoutError> {
+pub(crate) fn header(bytes: &[u8]) -> Result<Option<(Link, usize)>, CheckoutError> {
     let Some((length, size)) = length(bytes, 0, MAX_HEADER).map_err(|_| not_a_car("its header is too long"))? else { return Ok(None) };
     let end = size + length as usize;
     if let Some(first) = bytes.get(size).filter(|first| **first != 0xa2 && **first != 0xa1 && **first < 0xa0) {
@@ -91,18 +91,18 @@ fn not_a_car(reason: &'static str) -> CheckoutError {
 
 /// One block with what stands before it. Offsets count from where its length begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Section {
+pub(crate) struct Section {
     /// Where the block begins.
-    pub(super) block: usize,
+    pub(crate) block: usize,
     /// Where the block ends, and the section.
-    pub(super) end: usize,
+    pub(crate) end: usize,
     /// Whether the CID is of the kind that commits, nodes and records have.
-    pub(super) related: bool,
+    pub(crate) related: bool,
 }
 
 /// What [`section`] finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(crate) enum Framing {
     /// A whole section.
     Whole(Section),
     /// A section that goes on beyond the bytes at hand; its whole size, once the length is known.
@@ -110,7 +110,7 @@ pub(super) enum Framing {
 }
 
 /// Reads the framing of the section at the start of `bytes`, which lies at `offset` of the file.
-pub(super) fn section(bytes: &[u8], offset: u64) -> Result<Framing, CheckoutError> {
+pub(crate) fn section(bytes: &[u8], offset: u64) -> Result<Framing, CheckoutError> {
     let Some((length, size)) = length(bytes, offset, MAX_BLOCK + MAX_CID)? else { return Ok(Framing::Unfinished(None)) };
     let end = size + length as usize;
     let Some(body) = bytes.get(size..end) else { return Ok(Framing::Unfinished(Some(end))) };

@@ -44,6 +44,11 @@ impl Commit {
     /// # Errors
     /// On the first rule that the bytes break.
     pub fn decode(block: &[u8]) -> Result<Self, CommitFault> {
+        Self::decode_at(Link::of(block), block)
+    }
+
+    /// As [`Self::decode`], of a block whose link is known to be right.
+    pub(crate) fn decode_at(link: Link, block: &[u8]) -> Result<Self, CommitFault> {
         let mut reader = Reader::new(block);
         let pairs = reader.map().ok_or(CommitFault::Encoding)?;
         let mut fields = Fields::default();
@@ -62,7 +67,7 @@ impl Commit {
         if !reader.is_at_end() {
             return Err(CommitFault::Encoding);
         }
-        fields.finish(Link::of(block), unsigned)
+        fields.finish(link, unsigned)
     }
 
     /// The CID of the commit itself.

@@ -1,5 +1,5 @@
 //! The repository format: CAR files, the tree, commits, records. Pure: no I/O of its own, no async, no store.
-mod car;
+pub(crate) mod car;
 pub(crate) mod cbor;
 mod checkout;
 mod cid_text;
@@ -11,7 +11,7 @@ pub(crate) mod emit;
 mod error;
 #[cfg(feature = "sim")]
 pub mod export;
-mod hash;
+pub(crate) mod hash;
 mod index;
 mod intake;
 pub mod inversion;

@@ -7,7 +7,7 @@ mod x86;
 use sha2::{Digest, Sha256};
 
 /// Hashes every message; `done` gets the position of each and its hash, in no order.
-pub(super) fn digests<'a>(messages: impl Iterator<Item = &'a [u8]>, mut done: impl FnMut(usize, &[u8; 32])) {
+pub(crate) fn digests<'a>(messages: impl Iterator<Item = &'a [u8]>, mut done: impl FnMut(usize, &[u8; 32])) {
     #[cfg(target_arch = "x86_64")]
     if x86::is_available() {
         return x86::digests(messages, done);
