@@ -1,4 +1,5 @@
 //! The job: one repo for one consumer. What it is, where it stands, and every decision about it. Pure.
+mod account;
 mod encode;
 mod fresh;
 mod op_set;
@@ -10,6 +11,7 @@ mod text;
 mod time;
 mod transition;
 
+pub use account::Account;
 pub use encode::OpSetError;
 pub use fresh::{CONFIRM_OVER, CONFIRMATIONS, Freshness, OlderRev, freshness};
 pub use op_set::{Op, OpAction, OpSet};
@@ -63,6 +65,10 @@ pub struct Job {
     pub failure: String,
     /// The host that last held the repo (`host` or `host:port`), where known.
     pub host: Option<String>,
+    /// What is known of the account.
+    pub account: Account,
+    /// What the consumer has not acknowledged of the account yet, in order; at most two.
+    pub untold: Vec<Account>,
     /// Records in the manifest.
     pub records: u64,
     /// Op sets in the buffer.

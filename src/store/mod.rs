@@ -6,6 +6,7 @@
 //! A job is *held* while it is in progress or complete. When it ceases to be held, by whatever event, its epoch ends, and what is left in its buffer
 //! leaves it: the paths may have reached the handler without having been acknowledged, so they become an intent.
 
+mod account_rules;
 mod audit;
 mod error;
 mod memory;
@@ -23,9 +24,9 @@ use std::fmt::Debug;
 
 use futures::future::BoxFuture;
 
-use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Timestamp};
+use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Route, Timestamp};
 use crate::manifest::{Chunk, Edit};
-use crate::syntax::{Did, RecordPath};
+use crate::syntax::{Did, RecordPath, Rev, Seq};
 
 /// What a store method returns.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -74,12 +75,40 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Routes one op set of one job, by [`route`](crate::job::route) on what this transaction reads, and appends it to the buffer where that says so.
     /// Unless it is stale, its rev raises `min_rev`. Past `budget` bytes the buffer is emptied instead, its paths become an intent, and the answer is
     /// [`Route::Gap`](crate::job::Route::Gap): a complete job gets [`JobEvent::Gap`]; one in progress goes on, and will be found behind its `min_rev` unless its checkout is newer.
-    fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, crate::job::Route>;
+    fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, Route>;
+
+    /// An op set was lost: it cannot be proven, its records are not to be had, or nobody could tell whose it is. With a `rev`, its commit was signed by the account:
+    /// the rev raises `min_rev`, and one that the job has already is stale. Complete jobs get [`JobEvent::Gap`]; one in progress too, but with a rev it goes on and will
+    /// be found behind its `min_rev` unless its checkout is newer.
+    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did, rev: Option<Rev>) -> StoreFuture<'a, Route>;
+
+    /// Notes what an upstream says of an account, unless that upstream has said something later already. Unavailable: the job gets [`JobEvent::Unavailable`], and if it is
+    /// deleted loses buffer, intents and manifest. Active: an unavailable job gets [`JobEvent::Wanted`]. A change is to be told to the consumer ([`Job::untold`]).
+    fn account<'a>(
+        &'a self,
+        consumer: ConsumerId,
+        did: &'a Did,
+        upstream: UpstreamId,
+        seq: Seq,
+        account: Account,
+    ) -> StoreFuture<'a, AccountRoute>;
+
+    /// The consumer has acknowledged what it was told first of [`Job::untold`]. Nothing when that is another by now.
+    fn told(&self, job: JobId, account: Account) -> StoreFuture<'_, ()>;
+
+    /// Interns an upstream by name and reads its cursor: the last event at or below which everything is settled, and when it was made.
+    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<(Seq, Timestamp)>)>;
+
+    /// Saves the cursor of an upstream. Nothing when the upstream has restarted since.
+    fn save_cursor(&self, upstream: UpstreamId, seq: Seq, time: Timestamp) -> StoreFuture<'_, ()>;
+
+    /// The sequence of an upstream has restarted: its cursor is forgotten, and so are the sequence numbers of its account events, since it gets a new id.
+    fn restart_upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, UpstreamId>;
 
     /// Op sets in the buffer of a job in order, from the first, until `max_bytes` are reached (at least one, if there is one).
     fn buffered(&self, job: JobId, max_bytes: u64) -> StoreFuture<'_, Vec<(BufferSeq, OpSet)>>;
 
-    /// Complete jobs with a buffer that is not empty, for start-up. At most `limit`, after `after`.
+    /// Complete jobs with a buffer that is not empty, and jobs in any state with something to tell of their account, for start-up. At most `limit`, after `after`.
     fn unflushed(&self, after: Option<JobId>, limit: usize) -> StoreFuture<'_, Vec<Job>>;
 
     /// Records, before they are handed to the handler, which paths a delivery may change; in any order. Until the intent is ended by [`Store::advance`],
@@ -121,6 +150,23 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Forgets an audit: it is done. `false`, with nothing written, when it has ended or another has begun.
     fn audit_end(&self, consumer: ConsumerId, audit: AuditId) -> StoreFuture<'_, bool>;
+}
+
+/// Names the sequence of an upstream: another after it has restarted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UpstreamId(pub i64);
+
+/// What becomes of an account event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AccountRoute {
+    /// There is no such job.
+    Unknown,
+    /// The upstream has said something later already.
+    Stale,
+    /// It says what is known.
+    Unchanged,
+    /// The job or what the consumer is to be told has changed.
+    Changed,
 }
 
 /// Names an intent within one job.
@@ -185,6 +231,8 @@ pub struct Advance {
     pub intent: Option<IntentId>,
     /// The consumer now holds the repo as it is there. A rev that would move back is refused as [`StoreError::RevMovesBack`].
     pub position: Option<Position>,
+    /// The account is to be had, and the consumer is to be told so unless that is what it heard last.
+    pub found: bool,
     /// The position may be below `rev` and `min_rev`, which both become its rev: [`Freshness::Restored`](crate::job::Freshness) said so (I8).
     pub accept_older: bool,
     /// Why the handler does not acknowledge what is in the buffer, in words; kept on the job until it advances.
@@ -203,6 +251,7 @@ impl Advance {
             flushed: None,
             intent: None,
             position: None,
+            found: false,
             accept_older: false,
             failure: None,
             finish: false,

@@ -1,7 +1,10 @@
 //! What each verb does to one job: pure, and the same for every store.
 
+use super::account_rules::Known;
 use super::{Advance, Standing, StoreError, Totals};
-use crate::job::{Epoch, IllegalMove, Job, JobEvent, JobId, JobState, OlderRev, OpSet, Position, Route, Timestamp, route};
+use crate::job::{
+    Account, Epoch, IllegalMove, Job, JobEvent, JobId, JobState, OlderRev, OpSet, Position, Route, Timestamp, UnavailableStatus, route,
+};
 use crate::repo::Link;
 use crate::syntax::Rev;
 
@@ -19,6 +22,7 @@ pub(super) struct Body {
     pub(super) older: Option<OlderRev>,
     pub(super) failures: u32,
     pub(super) failure: String,
+    pub(super) known: Known,
     pub(super) records: u64,
     pub(super) buffered_op_sets: u64,
     pub(super) buffered_bytes: u64,
@@ -33,6 +37,8 @@ pub(super) enum BufferAct {
     Push,
     /// All its rows go; their paths become an intent of this epoch.
     ToIntent(Epoch),
+    /// All its rows go, and with them every intent and the whole manifest.
+    Erase,
 }
 
 impl Body {
@@ -47,6 +53,7 @@ impl Body {
             older: None,
             failures: 0,
             failure: String::new(),
+            known: Known::new(),
             records: 0,
             buffered_op_sets: 0,
             buffered_bytes: 0,
@@ -55,8 +62,26 @@ impl Body {
 
     /// The job as the trait gives it out.
     pub(super) fn into_job(self, id: JobId, did: crate::syntax::Did, host: Option<String>) -> Job {
-        let Body { state, epoch, rev, data, min_rev, older, failures, failure, records, buffered_op_sets, buffered_bytes } = self;
-        Job { id, did, state, epoch, rev, data, min_rev, older, failures, failure, host, records, buffered_op_sets, buffered_bytes }
+        let Body { state, epoch, rev, data, min_rev, older, failures, failure, known, records, buffered_op_sets, buffered_bytes } = self;
+        let Known { account, untold, seqs: _ } = known;
+        Job {
+            id,
+            did,
+            state,
+            epoch,
+            rev,
+            data,
+            min_rev,
+            older,
+            failures,
+            failure,
+            host,
+            account,
+            untold,
+            records,
+            buffered_op_sets,
+            buffered_bytes,
+        }
     }
 
     /// When it may be claimed, if ever: at once when enqueued.
@@ -94,12 +119,18 @@ impl Body {
                 self.failures = 0;
                 self.failure.clear();
             }
-            JobEvent::Wanted | JobEvent::Released | JobEvent::Abandoned | JobEvent::Gap | JobEvent::Unavailable { .. } => {}
+            JobEvent::Unavailable { status } => self.known.learn(Account::Unavailable(status)),
+            JobEvent::Wanted | JobEvent::Released | JobEvent::Abandoned | JobEvent::Gap => {}
+        }
+        if ends {
+            self.epoch = Epoch(ended.0 + 1);
+        }
+        if matches!(event, JobEvent::Unavailable { status: UnavailableStatus::Deleted }) {
+            return Ok(self.erase());
         }
         if !ends {
             return Ok(BufferAct::Keep);
         }
-        self.epoch = Epoch(ended.0 + 1);
         Ok(self.empty_buffer(ended))
     }
 
@@ -157,6 +188,9 @@ impl Body {
     pub(super) fn advance(&mut self, advance: &Advance, tail: Option<Position>) -> Result<(), StoreError> {
         if let Some(failure) = &advance.failure {
             self.failure = cut(failure);
+        }
+        if advance.found {
+            self.known.learn(Account::Active);
         }
         let Some(position) = advance.position else { return Ok(()) };
         if self.state == JobState::Complete {

@@ -1,5 +1,6 @@
 //! What every store must do, by verb, over all of them: a test here is written once and runs over each.
 
+mod account;
 mod advance;
 mod append;
 mod audit;

@@ -31,6 +31,10 @@ CREATE TABLE job (
     older TEXT,
     failures BIGINT NOT NULL,
     failure TEXT NOT NULL,
+    -- What was heard of the account: its status, then upstream and seq of the last event of each; NULL as long as it is nothing.
+    account TEXT,
+    -- What the consumer has not acknowledged of it yet; NULL when there is nothing.
+    untold TEXT,
     records BIGINT NOT NULL,
     buffered_op_sets BIGINT NOT NULL,
     buffered_bytes BIGINT NOT NULL,
@@ -38,7 +42,16 @@ CREATE TABLE job (
 );
 CREATE INDEX job_by_consumer ON job (consumer);
 CREATE INDEX job_due ON job (host, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX job_untold ON job (id) WHERE untold IS NOT NULL;
 CREATE INDEX job_in_progress ON job (state) WHERE state = 'in_progress';
+
+-- Where to go on with a firehose. A sequence that has restarted gets a row, and so an id, of its own.
+CREATE TABLE upstream (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    seq BIGINT,
+    time BIGINT
+);
 
 CREATE TABLE op_set (
     seq INTEGER NOT NULL PRIMARY KEY,

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use super::state::{Entry, Memory};
-use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Route, Timestamp};
+use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Route, Timestamp};
 use crate::manifest::{Chunk, rewrite};
 use crate::store::rules::{Body, BufferAct};
-use crate::store::{Advance, IntentId, ManifestChange, Standing, StoreError};
-use crate::syntax::{Did, RecordPath};
+use crate::store::{AccountRoute, Advance, IntentId, ManifestChange, Standing, StoreError, UpstreamId};
+use crate::syntax::{Did, RecordPath, Rev, Seq};
 
 impl Memory {
     pub(super) fn consumer(&mut self, name: &str) -> ConsumerId {
@@ -92,6 +92,50 @@ impl Memory {
             Ok::<_, StoreError>((route, act))
         })?;
         Ok(routed.unwrap_or(Route::Unknown))
+    }
+
+    pub(super) fn gap(&mut self, consumer: ConsumerId, did: &Did, rev: Option<Rev>) -> Result<Route, StoreError> {
+        let Some(id) = self.id_of(consumer, did) else { return Ok(Route::Unknown) };
+        let route = self.change(id, |entry, body| body.gap(entry.tail().map(|tail| tail.rev), rev))?;
+        Ok(route.unwrap_or(Route::Unknown))
+    }
+
+    pub(super) fn account(
+        &mut self,
+        consumer: ConsumerId,
+        did: &Did,
+        upstream: UpstreamId,
+        seq: Seq,
+        account: Account,
+    ) -> Result<AccountRoute, StoreError> {
+        let Some(id) = self.id_of(consumer, did) else { return Ok(AccountRoute::Unknown) };
+        let route = self.change(id, |_, body| body.account(upstream, seq, account))?;
+        Ok(route.unwrap_or(AccountRoute::Unknown))
+    }
+
+    pub(super) fn told(&mut self, job: JobId, account: Account) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.body.known.told(account);
+        }
+    }
+
+    pub(super) fn upstream(&mut self, name: &str) -> (UpstreamId, Option<(Seq, Timestamp)>) {
+        match self.upstreams.get(name) {
+            Some(&found) => found,
+            None => (self.restart_upstream(name), None),
+        }
+    }
+
+    pub(super) fn save_cursor(&mut self, upstream: UpstreamId, seq: Seq, time: Timestamp) {
+        if let Some((_, cursor)) = self.upstreams.values_mut().find(|(id, _)| *id == upstream) {
+            *cursor = Some((seq, time));
+        }
+    }
+
+    pub(super) fn restart_upstream(&mut self, name: &str) -> UpstreamId {
+        let id = UpstreamId(self.next_id());
+        self.upstreams.insert(name.to_owned(), (id, None));
+        id
     }
 
     pub(super) fn intend(&mut self, job: JobId, epoch: Epoch, paths: &[RecordPath]) -> Option<IntentId> {

@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures::FutureExt;
 
 use self::state::Memory;
-use super::{Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreFuture, Totals, Where};
-use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
+use super::{AccountRoute, Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreFuture, Totals, UpstreamId, Where};
+use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
-use crate::syntax::{Did, RecordPath};
+use crate::syntax::{Did, RecordPath, Rev, Seq};
 
 /// Keeps everything in memory, with the same rules as a durable store.
 #[derive(Default)]
@@ -93,6 +93,45 @@ impl Store for MemoryStore {
 
     fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, Route> {
         async move { self.lock().append(consumer, op_set, budget) }.boxed()
+    }
+
+    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did, rev: Option<Rev>) -> StoreFuture<'a, Route> {
+        async move { self.lock().gap(consumer, did, rev) }.boxed()
+    }
+
+    fn account<'a>(
+        &'a self,
+        consumer: ConsumerId,
+        did: &'a Did,
+        upstream: UpstreamId,
+        seq: Seq,
+        account: Account,
+    ) -> StoreFuture<'a, AccountRoute> {
+        async move { self.lock().account(consumer, did, upstream, seq, account) }.boxed()
+    }
+
+    fn told(&self, job: JobId, account: Account) -> StoreFuture<'_, ()> {
+        async move {
+            self.lock().told(job, account);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<(Seq, Timestamp)>)> {
+        async move { Ok(self.lock().upstream(name)) }.boxed()
+    }
+
+    fn save_cursor(&self, upstream: UpstreamId, seq: Seq, time: Timestamp) -> StoreFuture<'_, ()> {
+        async move {
+            self.lock().save_cursor(upstream, seq, time);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn restart_upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, UpstreamId> {
+        async move { Ok(self.lock().restart_upstream(name)) }.boxed()
     }
 
     fn buffered(&self, job: JobId, max_bytes: u64) -> StoreFuture<'_, Vec<(BufferSeq, OpSet)>> {

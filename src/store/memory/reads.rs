@@ -19,7 +19,9 @@ impl Memory {
     }
 
     pub(super) fn unflushed(&self, after: Option<JobId>, limit: usize) -> Vec<Job> {
-        self.page(after, limit, |entry| entry.body.state == JobState::Complete && !entry.buffer.is_empty())
+        self.page(after, limit, |entry| {
+            (entry.body.state == JobState::Complete && !entry.buffer.is_empty()) || !entry.body.known.untold.is_empty()
+        })
     }
 
     fn page(&self, after: Option<JobId>, limit: usize, wanted: impl Fn(&Entry) -> bool) -> Vec<Job> {

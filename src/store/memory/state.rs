@@ -5,8 +5,8 @@ use bytes::Bytes;
 use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobId, OpSet, OpSetError, Position, Timestamp};
 use crate::manifest::{Chunk, ChunkMap, ManifestError};
 use crate::store::rules::{Body, BufferAct, Tally};
-use crate::store::{AuditState, IntentId};
-use crate::syntax::{Did, RecordPath};
+use crate::store::{AuditState, IntentId, UpstreamId};
+use crate::syntax::{Did, RecordPath, Seq};
 
 /// All that the store holds.
 #[derive(Default)]
@@ -19,6 +19,7 @@ pub(super) struct Memory {
     pub(super) due: BTreeSet<(Option<String>, Timestamp, JobId)>,
     pub(super) totals: HashMap<ConsumerId, Tally>,
     pub(super) audits: HashMap<ConsumerId, AuditState>,
+    pub(super) upstreams: HashMap<String, (UpstreamId, Option<(Seq, Timestamp)>)>,
     pub(super) last_id: i64,
 }
 
@@ -58,11 +59,19 @@ impl Memory {
         tally.count(&after, 1);
         entry.body = after;
         let did = entry.did.clone();
-        if let BufferAct::ToIntent(epoch) = buffer {
-            tally.dropped_op_sets += i64::try_from(entry.buffer.len()).unwrap_or(i64::MAX);
-            let paths = entry.take_buffered_paths();
-            self.last_id += 1;
-            entry.intents.insert(IntentId(self.last_id), (epoch, paths));
+        let dropped = i64::try_from(entry.buffer.len()).unwrap_or(i64::MAX);
+        match buffer {
+            BufferAct::Keep | BufferAct::Push => {}
+            BufferAct::ToIntent(epoch) => {
+                tally.dropped_op_sets += dropped;
+                let paths = entry.take_buffered_paths();
+                self.last_id += 1;
+                entry.intents.insert(IntentId(self.last_id), (epoch, paths));
+            }
+            BufferAct::Erase => {
+                tally.dropped_op_sets += dropped;
+                (entry.buffer, entry.intents, entry.manifest) = Default::default();
+            }
         }
         let after = entry.body.due_at();
         self.move_due(id, &did, before.due_at(), after);

@@ -6,7 +6,7 @@ use diesel::sql_types::Bool;
 
 use super::fault::Act;
 use super::rows::{BodyRow, JobRow, did, job_of};
-use super::schema::{consumer, host, intent, job, manifest_chunk, op_set, repo, total};
+use super::schema::{consumer, host, job, repo, total};
 use super::statements::KeepJob;
 use super::writer::Tx;
 use crate::job::{ConsumerId, Job, JobEvent, JobId, Timestamp};
@@ -89,6 +89,7 @@ impl Tx<'_> {
         let dropped = match buffer {
             BufferAct::Keep | BufferAct::Push => 0,
             BufferAct::ToIntent(epoch) => self.buffer_to_intent(id, epoch)?,
+            BufferAct::Erase => self.erase(id)?,
         };
         let tally = self.tallies.entry(of).or_default();
         tally.count(before, -1);
@@ -107,13 +108,11 @@ impl Tx<'_> {
 
     pub(super) fn purge(&mut self, of: ConsumerId, did: &Did) -> Act<bool> {
         let Some((id, body)) = self.find(of, did)? else { return Ok(false) };
-        let dropped = diesel::delete(op_set::table.filter(op_set::job.eq(id.0))).execute(self.connection)?;
-        diesel::delete(intent::table.filter(intent::job.eq(id.0))).execute(self.connection)?;
-        diesel::delete(manifest_chunk::table.filter(manifest_chunk::job.eq(id.0))).execute(self.connection)?;
+        let dropped = self.erase(id)?;
         diesel::delete(job::table.find(id.0)).execute(self.connection)?;
         let tally = self.tallies.entry(of).or_default();
         tally.count(&body, -1);
-        tally.dropped_op_sets += i64::try_from(dropped).unwrap_or(i64::MAX);
+        tally.dropped_op_sets += dropped;
         Ok(true)
     }
 

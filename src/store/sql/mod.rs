@@ -2,6 +2,7 @@
 //!
 //! Queries for one row say `get_result`, not `first`: that would bind a limit, and SQLite prepares a statement anew for each value of one.
 
+mod accounts;
 mod audit;
 mod chunks;
 mod claims;
@@ -31,10 +32,12 @@ use self::chunks::Chunks;
 use self::fault::Act;
 use self::open::Place;
 use self::writer::{Command, Tx, Writer};
-use super::{Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreError, StoreFuture, Totals, Where};
-use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
+use super::{
+    AccountRoute, Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreError, StoreFuture, Totals, UpstreamId, Where,
+};
+use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
-use crate::syntax::{Did, RecordPath};
+use crate::syntax::{Did, RecordPath, Rev, Seq};
 
 /// A durable store in one SQLite file, held by one process at a time.
 ///
@@ -204,6 +207,41 @@ impl Store for DieselStore {
         let head = OpSet { did: did.clone(), rev: *rev, since: *since, data: *data, prev_data: *prev_data, ops: Vec::new() };
         let encoded = op_set.encode();
         self.write("buffering an op set", move |tx| tx.append(consumer, &head, &encoded, budget)).boxed()
+    }
+
+    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did, rev: Option<Rev>) -> StoreFuture<'a, Route> {
+        let did = did.clone();
+        self.write("recording a gap", move |tx| tx.gap(consumer, &did, rev)).boxed()
+    }
+
+    fn account<'a>(
+        &'a self,
+        consumer: ConsumerId,
+        did: &'a Did,
+        upstream: UpstreamId,
+        seq: Seq,
+        account: Account,
+    ) -> StoreFuture<'a, AccountRoute> {
+        let did = did.clone();
+        self.write("recording an account event", move |tx| tx.account(consumer, &did, upstream, seq, account)).boxed()
+    }
+
+    fn told(&self, job: JobId, account: Account) -> StoreFuture<'_, ()> {
+        self.write("recording that an account change was told", move |tx| tx.told(job, account)).boxed()
+    }
+
+    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<(Seq, Timestamp)>)> {
+        let name = name.to_owned();
+        self.write("reading a cursor", move |tx| tx.upstream(&name)).boxed()
+    }
+
+    fn save_cursor(&self, upstream: UpstreamId, seq: Seq, time: Timestamp) -> StoreFuture<'_, ()> {
+        self.write("saving a cursor", move |tx| tx.save_cursor(upstream, seq, time)).boxed()
+    }
+
+    fn restart_upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, UpstreamId> {
+        let name = name.to_owned();
+        self.write("forgetting a cursor", move |tx| tx.restart_upstream(&name)).boxed()
     }
 
     fn buffered(&self, job: JobId, max_bytes: u64) -> StoreFuture<'_, Vec<(BufferSeq, OpSet)>> {

@@ -61,11 +61,17 @@ pub(super) fn unflushed(connection: &mut SqliteConnection, after: Option<JobId>,
     let mut after = after.map_or(i64::MIN, |after| after.0);
     while found.len() < limit {
         // From job to job by the index, however many op sets each has.
-        let next: Option<i64> =
+        let buffered: Option<i64> =
             op_set::table.filter(op_set::job.gt(after)).order(op_set::job).select(op_set::job).get_result(connection).optional()?;
-        let Some(id) = next else { break };
-        let row: Option<JobRow> =
-            named_jobs().filter(job::id.eq(id).and(job::state.eq("complete"))).select(job_columns()).get_result(connection).optional()?;
+        let untold: Option<i64> = job::table
+            .filter(job::id.gt(after).and(job::untold.is_not_null()))
+            .order(job::id)
+            .select(job::id)
+            .get_result(connection)
+            .optional()?;
+        let Some(id) = buffered.into_iter().chain(untold).min() else { break };
+        let ripe = job::state.eq("complete").or(job::untold.is_not_null());
+        let row: Option<JobRow> = named_jobs().filter(job::id.eq(id).and(ripe)).select(job_columns()).get_result(connection).optional()?;
         found.extend(row.map(super::rows::job_of).transpose()?);
         after = id;
     }

@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 
+use super::accounts::{account_text, known, untold_text};
 use super::fault::{Act, Fault};
 use super::schema::job;
 use crate::job::{Epoch, Job, JobId, JobState, OlderRev, Position, Timestamp};
@@ -22,6 +23,8 @@ pub(super) struct BodyRow {
     pub(super) older: Option<String>,
     pub(super) failures: i64,
     pub(super) failure: String,
+    pub(super) account: Option<String>,
+    pub(super) untold: Option<String>,
     pub(super) records: i64,
     pub(super) buffered_op_sets: i64,
     pub(super) buffered_bytes: i64,
@@ -40,6 +43,8 @@ impl BodyRow {
             older: body.older.map(older_text),
             failures: i64::from(body.failures),
             failure: body.failure.clone(),
+            account: account_text(&body.known),
+            untold: untold_text(&body.known),
             records: signed(body.records),
             buffered_op_sets: signed(body.buffered_op_sets),
             buffered_bytes: signed(body.buffered_bytes),
@@ -61,6 +66,7 @@ impl BodyRow {
             older: self.older.as_deref().map(|text| older(at, text)).transpose()?,
             failures,
             failure: self.failure,
+            known: known(at, self.account.as_deref(), self.untold.as_deref())?,
             records: number(self.records)?,
             buffered_op_sets: number(self.buffered_op_sets)?,
             buffered_bytes: number(self.buffered_bytes)?,

@@ -37,9 +37,20 @@ diesel::table! {
         older -> Nullable<Text>,
         failures -> BigInt,
         failure -> Text,
+        account -> Nullable<Text>,
+        untold -> Nullable<Text>,
         records -> BigInt,
         buffered_op_sets -> BigInt,
         buffered_bytes -> BigInt,
+    }
+}
+
+diesel::table! {
+    upstream (id) {
+        id -> BigInt,
+        name -> Text,
+        seq -> Nullable<BigInt>,
+        time -> Nullable<BigInt>,
     }
 }
 

@@ -69,6 +69,10 @@ impl QueryFragment<Sqlite> for KeepJob {
         out.push_bind_param::<BigInt, _>(&row.failures)?;
         out.push_sql(", failure = ");
         out.push_bind_param::<Text, _>(&row.failure)?;
+        out.push_sql(", account = ");
+        out.push_bind_param::<Nullable<Text>, _>(&row.account)?;
+        out.push_sql(", untold = ");
+        out.push_bind_param::<Nullable<Text>, _>(&row.untold)?;
         out.push_sql(", records = ");
         out.push_bind_param::<BigInt, _>(&row.records)?;
         out.push_sql(", buffered_op_sets = ");
