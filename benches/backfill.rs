@@ -20,6 +20,7 @@ use atproto_backfill::consumer::{Delivery, Handler, HandlerError, Record};
 use atproto_backfill::engine::Backfiller;
 use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
+use atproto_backfill::job::Account;
 use atproto_backfill::sim::{HostOptions, Network, NetworkOptions, Sizes, World};
 use atproto_backfill::store::{DieselStore, MemoryStore, Store};
 use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
@@ -145,6 +146,9 @@ impl Handler for Counting {
         Ok(())
     }
     async fn delete(&self, _: &Did, _: Rev, _: RecordPathRef<'_>) -> Result<(), HandlerError> {
+        Ok(())
+    }
+    async fn account(&self, _: &Did, _: Account) -> Result<(), HandlerError> {
         Ok(())
     }
     async fn batch(&self, delivery: &Delivery) -> Result<(), HandlerError> {

@@ -12,6 +12,7 @@ use atproto_backfill::consumer::{Handler, HandlerError, Record};
 use atproto_backfill::engine::Backfiller;
 use atproto_backfill::fetch::HttpOptions;
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
+use atproto_backfill::job::Account;
 use atproto_backfill::repo::json;
 use atproto_backfill::sim::{Network, NetworkOptions, RandomWrites, World};
 use atproto_backfill::store::MemoryStore;
@@ -32,6 +33,11 @@ impl Handler for Printing {
 
     async fn delete(&self, did: &Did, _: Rev, path: RecordPathRef<'_>) -> Result<(), HandlerError> {
         println!("delete {did}/{path}");
+        Ok(())
+    }
+
+    async fn account(&self, did: &Did, account: Account) -> Result<(), HandlerError> {
+        println!("{did} is {account}");
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use super::{Change, Delivery, Origin, Record};
+use crate::job::Account;
 use crate::syntax::{Did, RecordPathRef, Rev};
 
 /// Receives the changes of repos. Implemented by the user.
@@ -26,6 +27,10 @@ pub trait Handler: Send + Sync + 'static {
 
     /// A record is no more.
     fn delete(&self, did: &Did, rev: Rev, path: RecordPathRef<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// The account is not to be had any more, or is again: its records are to be hidden, dropped ([`Account`] says when) or shown. Comes in order with the
+    /// changes of its repo. Of several account changes that could not be delivered yet only the last comes, but every deletion does.
+    fn account(&self, did: &Did, account: Account) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
     /// Several changes of one repo. Left as it is, it hands them to the other methods: those of a checkout several at once
     /// (`parallel_record_creates`), those of commits one after the other; when the delivery comes again, those that are not acknowledged yet.
@@ -67,6 +72,10 @@ impl<H: Handler> Handler for Arc<H> {
 
     fn delete(&self, did: &Did, rev: Rev, path: RecordPathRef<'_>) -> impl Future<Output = Result<(), HandlerError>> + Send {
         H::delete(self, did, rev, path)
+    }
+
+    fn account(&self, did: &Did, account: Account) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        H::account(self, did, account)
     }
 
     fn batch(&self, delivery: &Delivery) -> impl Future<Output = Result<(), HandlerError>> + Send {
@@ -114,11 +123,17 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for HandlerError {
 /// A [`Handler`] behind a pointer, which its own methods do not allow.
 pub(crate) trait ErasedHandler: Send + Sync + 'static {
     fn deliver<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Result<(), HandlerError>>;
+
+    fn tell<'a>(&'a self, did: &'a Did, account: Account) -> BoxFuture<'a, Result<(), HandlerError>>;
 }
 
 impl<H: Handler> ErasedHandler for H {
     fn deliver<'a>(&'a self, delivery: &'a Delivery) -> BoxFuture<'a, Result<(), HandlerError>> {
         Box::pin(self.batch(delivery))
+    }
+
+    fn tell<'a>(&'a self, did: &'a Did, account: Account) -> BoxFuture<'a, Result<(), HandlerError>> {
+        Box::pin(self.account(did, account))
     }
 }
 
@@ -149,6 +164,9 @@ mod tests {
             Ok(())
         }
         async fn delete(&self, _: &Did, _: Rev, _: RecordPathRef<'_>) -> Result<(), HandlerError> {
+            Ok(())
+        }
+        async fn account(&self, _: &Did, _: Account) -> Result<(), HandlerError> {
             Ok(())
         }
     }

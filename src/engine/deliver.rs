@@ -1,9 +1,10 @@
-//! Hands one delivery to the handler until it is acknowledged, or the attempts are used up.
+//! Hands something to the handler until it is acknowledged, or the attempts are used up.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff;
@@ -11,6 +12,8 @@ use super::core::Core;
 use super::error_chain;
 use super::progress::add;
 use crate::consumer::{Action, Delivery, HandlerError};
+use crate::job::Account;
+use crate::syntax::Did;
 
 /// The pause after the first failed attempt; doubles with each, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -26,6 +29,12 @@ pub(super) enum Undelivered {
     Handler(String),
 }
 
+/// What the handler makes of something it was given, once and for all.
+enum Answer {
+    Acknowledged,
+    Rejected,
+}
+
 /// Returns once the handler has acknowledged. What it rejected one by one is counted, and counts as acknowledged.
 ///
 /// `stop` ends the pauses between attempts.
@@ -33,41 +42,59 @@ pub(super) async fn deliver(core: &Core, delivery: &Delivery, stop: &Cancellatio
     if delivery.is_empty() {
         return Ok(());
     }
+    match until_answered(core, delivery.did(), stop, || core.handler.deliver(delivery)).await? {
+        Answer::Acknowledged => count(core, delivery),
+        Answer::Rejected => add(&core.counters.records_rejected, delivery.len()),
+    }
+    Ok(())
+}
+
+/// Tells the handler of an account. Returns once it has acknowledged or rejected that.
+pub(super) async fn tell(core: &Core, did: &Did, account: Account, stop: &CancellationToken) -> Result<(), Undelivered> {
+    match until_answered(core, did, stop, || core.handler.tell(did, account)).await? {
+        Answer::Acknowledged => add(&core.counters.accounts_told, 1),
+        Answer::Rejected => add(&core.counters.accounts_rejected, 1),
+    }
+    Ok(())
+}
+
+async fn until_answered<'a>(
+    core: &'a Core,
+    did: &Did,
+    stop: &CancellationToken,
+    attempt: impl Fn() -> BoxFuture<'a, Result<(), HandlerError>>,
+) -> Result<Answer, Undelivered> {
     let attempts = core.options.handler_attempts.get();
-    let mut attempt = 1;
+    let mut attempted = 1;
     loop {
         let answer = tokio::select! {
             () = core.abandon.cancelled() => return Err(Undelivered::Stopped),
-            answer = tokio::time::timeout(core.options.handler_timeout, attempt_once(core, delivery)) => answer,
+            answer = tokio::time::timeout(core.options.handler_timeout, catching(attempt())) => answer,
         };
         let failure = match answer {
-            Ok(Ok(())) => {
-                count(core, delivery);
-                return Ok(());
-            }
+            Ok(Ok(())) => return Ok(Answer::Acknowledged),
             Ok(Err(HandlerError::Reject(reason))) => {
-                tracing::warn!(did = %delivery.did(), changes = delivery.len(), %reason, "the handler rejects a delivery");
-                add(&core.counters.records_rejected, delivery.len());
-                return Ok(());
+                tracing::warn!(%did, %reason, "the handler rejects what it was given");
+                return Ok(Answer::Rejected);
             }
             Ok(Err(HandlerError::Retry(error))) => error_chain(error.as_ref()),
             Err(_) => format!("the handler took longer than {} ms", core.options.handler_timeout.as_millis()),
         };
-        tracing::warn!(did = %delivery.did(), attempt, attempts, failure, "the handler does not acknowledge");
-        if attempt == attempts {
+        tracing::warn!(%did, attempt = attempted, attempts, failure, "the handler does not acknowledge");
+        if attempted == attempts {
             return Err(Undelivered::Handler(failure));
         }
-        let pause = backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt as u32);
+        let pause = backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempted as u32);
         tokio::select! {
             () = stop.cancelled() => return Err(Undelivered::Stopped),
-            () = tokio::time::sleep(pause) => attempt += 1,
+            () = tokio::time::sleep(pause) => attempted += 1,
         }
     }
 }
 
 /// A handler that panics has not acknowledged. Were the panic let through, it would end the worker and leave its job in progress.
-async fn attempt_once(core: &Core, delivery: &Delivery) -> Result<(), HandlerError> {
-    match AssertUnwindSafe(core.handler.deliver(delivery)).catch_unwind().await {
+async fn catching(attempt: BoxFuture<'_, Result<(), HandlerError>>) -> Result<(), HandlerError> {
+    match AssertUnwindSafe(attempt).catch_unwind().await {
         Ok(answer) => answer,
         Err(panic) => {
             let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -7,6 +7,7 @@ use super::deliver::{Undelivered, deliver};
 use super::flush_plan::{FlushPlan, FlushRules};
 use super::open::Open;
 use super::progress::add;
+use super::tell::{Untold, tell_account};
 use crate::job::{BufferSeq, Epoch, Job, JobEvent, JobId, JobState, OpSet, Position};
 use crate::store::{Advance, ManifestChange, Standing, StoreError};
 use crate::syntax::{Did, RecordPath};
@@ -136,7 +137,8 @@ fn behind(rows: &[(BufferSeq, OpSet)], through: Option<BufferSeq>) -> &[(BufferS
     }
 }
 
-/// Flushes a job that is complete; answers how many ops were delivered. Any other state is somebody else's: nothing is done.
+/// Tells the consumer what is to be told of the account, and flushes a job that is complete; answers how many ops were delivered. Any other state is
+/// somebody else's: no more is done.
 pub(super) async fn flush_complete(core: &Core, open: &Open) -> Result<u64, LaneEnd> {
     let mut ops = 0;
     let flushed = flush_if_complete(core, open, &mut ops).await;
@@ -152,8 +154,17 @@ pub(super) async fn flush_complete(core: &Core, open: &Open) -> Result<u64, Lane
     }
 }
 
+pub(super) fn untold(reason: Untold) -> Unflushed {
+    match reason {
+        Untold::Undelivered(Undelivered::Stopped) => Unflushed::Stopped { in_doubt: Vec::new() },
+        Untold::Undelivered(Undelivered::Handler(failure)) => Unflushed::Handler { failure, in_doubt: Vec::new() },
+        Untold::Store(error) => Unflushed::Store(error),
+    }
+}
+
 async fn flush_if_complete(core: &Core, open: &Open, ops: &mut u64) -> Result<(), Unflushed> {
     let Some(job) = core.store.job(core.consumer, open.did()).await.map_err(Unflushed::Store)? else { return Ok(()) };
+    let Some(job) = tell_account(core, job, open.stop()).await.map_err(untold)? else { return Ok(()) };
     let (JobState::Complete, Some(position)) = (&job.state, job.position()) else { return Ok(()) };
     let claim = Claim::of(&job, open);
     let flushed = flush(core, &claim, position, ops).await;

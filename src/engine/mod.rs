@@ -24,6 +24,7 @@ mod open;
 mod options;
 mod progress;
 mod router;
+mod tell;
 mod worker;
 
 pub use backfiller::{Backfiller, EngineError, NotStopped};

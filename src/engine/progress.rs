@@ -64,6 +64,10 @@ counts! {
     records_deleted,
     /// Changes that the handler rejected.
     records_rejected,
+    /// Account changes that the handler acknowledged.
+    accounts_told,
+    /// Account changes that the handler rejected.
+    accounts_rejected,
     /// Records dropped alone: not well-formed, too large, or at an impossible path.
     records_bad,
     /// Op sets handed in. Each is counted in exactly one of the six that follow.

@@ -9,9 +9,10 @@ use super::checkout_delivery::{Interrupted, deliver_checkout};
 use super::checkout_plan::PlanError;
 use super::core::Core;
 use super::error_chain;
-use super::flush::{Claim, Flushed, Unflushed, flush};
+use super::flush::{self, Claim, Flushed, Unflushed, flush};
 use super::open::Open;
 use super::progress::add;
+use super::tell::tell_account;
 use crate::fetch::{Disposition, Permit};
 use crate::identity::Identity;
 use crate::job::{FailureKind, Freshness, Job, JobEvent, Position, freshness, retry};
@@ -130,6 +131,9 @@ fn end_of(failure: &CheckoutFailure) -> End {
 
 /// Checkout, delivery, flush. The claim is committed before the fetch begins, so every op set that is discarded before it is in the checkout.
 async fn backfill(core: &Arc<Core>, open: &Open, job: &Job, identity: &Identity, permit: Permit) -> Result<(), End> {
+    if !job.untold.is_empty() {
+        tell(core, open, job.clone()).await?;
+    }
     let fetched = tokio::select! {
         () = open.stop().cancelled() => return Err(End::Released { in_doubt: Vec::new() }),
         fetched = core.fetcher.fetch(identity, permit) => fetched,
@@ -142,6 +146,9 @@ async fn backfill(core: &Arc<Core>, open: &Open, job: &Job, identity: &Identity,
     let position = Position { rev: checkout.commit().rev(), data: Some(checkout.commit().data()) };
     let accept_older = is_restored(core, job, &checkout, own_host)?;
     let claim = Arc::new(Claim::of(job, open));
+    if !job.account.is_active() {
+        found(core, open, &claim).await?;
+    }
     deliver_checkout(core, &claim, Arc::clone(&checkout)).await.map_err(|reason| interruption(reason, &checkout, identity))?;
     drop(checkout);
     let advance = Advance { position: Some(position), accept_older, finish: true, ..claim.advance() };
@@ -159,6 +166,26 @@ async fn backfill(core: &Arc<Core>, open: &Open, job: &Job, identity: &Identity,
             add(&core.counters.checkouts_repeated, 1);
             Err(End::Event(JobEvent::Gap, String::new()))
         }
+    }
+}
+
+/// The account was said to be gone, and its repo is there: the consumer is told before it gets the records.
+async fn found(core: &Core, open: &Open, claim: &Claim) -> Result<(), End> {
+    match core.store.advance(Advance { found: true, ..claim.advance() }).await.map_err(End::Store)? {
+        Standing::Ended | Standing::Superseded => return Err(End::Superseded),
+        Standing::Held | Standing::Complete | Standing::Behind => {}
+    }
+    match core.store.job(core.consumer, &claim.did).await.map_err(End::Store)? {
+        Some(job) => tell(core, open, job).await,
+        None => Err(End::Superseded),
+    }
+}
+
+async fn tell(core: &Core, open: &Open, job: Job) -> Result<(), End> {
+    match tell_account(core, job, open.stop()).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(End::Superseded),
+        Err(reason) => Err(unflushed(flush::untold(reason))),
     }
 }
 
@@ -269,6 +296,7 @@ async fn settle(core: &Core, job: &Job, end: End) {
         }
     };
     tracing::info!(did = %job.did, ?event, failure, "claim ended without completion");
+    let is_unavailable = matches!(event, JobEvent::Unavailable { .. });
     let mut attempt = 1;
     // Without this row the job would stay in progress with nobody who acts on it, so there is no giving up before the program stops.
     while let Err(error) = core.store.settle(job.id, job.epoch, event.clone(), &failure, &in_doubt).await {
@@ -277,6 +305,10 @@ async fn settle(core: &Core, job: &Job, end: End) {
             () = core.stop.cancelled() => return,
             () = tokio::time::sleep(backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt)) => attempt += 1,
         }
+    }
+    if is_unavailable {
+        // The consumer is to be told.
+        core.lanes.ask(core, &job.did);
     }
     core.dispatch.notify_one();
 }

@@ -24,6 +24,7 @@ use std::fmt::Debug;
 
 use futures::future::BoxFuture;
 
+use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Route, Timestamp};
 use crate::manifest::{Chunk, Edit};
 use crate::syntax::{Did, RecordPath, Rev, Seq};
@@ -97,10 +98,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn told(&self, job: JobId, account: Account) -> StoreFuture<'_, ()>;
 
     /// Interns an upstream by name and reads its cursor: the last event at or below which everything is settled, and when it was made.
-    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<(Seq, Timestamp)>)>;
+    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<SavedCursor>)>;
 
     /// Saves the cursor of an upstream. Nothing when the upstream has restarted since.
-    fn save_cursor(&self, upstream: UpstreamId, seq: Seq, time: Timestamp) -> StoreFuture<'_, ()>;
+    fn save_cursor(&self, upstream: UpstreamId, cursor: SavedCursor) -> StoreFuture<'_, ()>;
 
     /// The sequence of an upstream has restarted: its cursor is forgotten, and so are the sequence numbers of its account events, since it gets a new id.
     fn restart_upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, UpstreamId>;

@@ -15,6 +15,7 @@ use atproto_backfill::consumer::{Change, Delivery, Handler, HandlerError, Origin
 use atproto_backfill::engine::{Backfiller, Options};
 use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
+use atproto_backfill::job::{Account, UnavailableStatus};
 use atproto_backfill::repo::Link;
 use atproto_backfill::sim::{Network, NetworkOptions, World, WorldBuilder};
 use atproto_backfill::store::{MemoryStore, Store};
@@ -42,7 +43,9 @@ pub(crate) struct Folder {
 pub(crate) struct Folded {
     pub(crate) records: BTreeMap<String, Link>,
     pub(crate) rev: Option<Rev>,
-    /// Every change in the order in which it came: `+` create, `~` update, `-` delete, and the path.
+    /// What it was told of the account last.
+    pub(crate) account: Option<Account>,
+    /// Every change in the order in which it came: `+` create, `~` update, `-` delete, and the path; `=` and what the account is.
     pub(crate) log: Vec<String>,
 }
 
@@ -54,6 +57,16 @@ impl Folder {
     /// Forgets a repo, as a consumer does that has purged it.
     pub(crate) fn forget(&self, did: &Did) {
         self.repos.lock().unwrap().remove(did);
+    }
+
+    fn tell(&self, did: &Did, account: Account) {
+        let mut repos = self.repos.lock().unwrap();
+        let repo = repos.entry(did.clone()).or_default();
+        repo.log.push(format!("={account}"));
+        repo.account = Some(account);
+        if account == Account::Unavailable(UnavailableStatus::Deleted) {
+            repo.records.clear();
+        }
     }
 
     fn fold(&self, delivery: &Delivery) {
@@ -98,6 +111,13 @@ impl Handler for Folding {
     }
     async fn delete(&self, _: &Did, _: Rev, _: RecordPathRef<'_>) -> Result<(), HandlerError> {
         unreachable!("the folder takes batches")
+    }
+    async fn account(&self, did: &Did, account: Account) -> Result<(), HandlerError> {
+        if self.0.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err("the folder was told to fail".into());
+        }
+        self.0.tell(did, account);
+        Ok(())
     }
     async fn batch(&self, delivery: &Delivery) -> Result<(), HandlerError> {
         // Lets other deliveries in between, as a handler that writes somewhere would.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atproto_backfill::consumer::{Change, Delivery, Handler, HandlerError, Origin, Record};
+use atproto_backfill::job::Account;
 use atproto_backfill::repo::json;
 use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
 use tokio::sync::watch;
@@ -26,6 +27,8 @@ struct Held {
     repos: HashMap<Did, Records>,
     revs: BTreeMap<Did, Rev>,
     violations: Vec<(Did, String)>,
+    /// What was told of accounts, in order.
+    accounts: Vec<(Did, Account)>,
 }
 
 impl Copy {
@@ -97,6 +100,11 @@ impl Handler for Copy {
 
     async fn delete(&self, did: &Did, rev: Rev, path: RecordPathRef<'_>) -> Result<(), HandlerError> {
         self.held.lock().unwrap().take(did, rev, Change::Delete(path));
+        Ok(())
+    }
+
+    async fn account(&self, did: &Did, account: Account) -> Result<(), HandlerError> {
+        self.held.lock().unwrap().accounts.push((did.clone(), account));
         Ok(())
     }
 

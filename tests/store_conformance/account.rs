@@ -1,3 +1,4 @@
+use atproto_backfill::firehose::SavedCursor;
 use atproto_backfill::job::{Account, JobState, Route, Timestamp, UnavailableStatus};
 use atproto_backfill::store::{AccountRoute, Advance, ManifestChange, Standing, UpstreamId};
 use atproto_backfill::syntax::{Did, Seq};
@@ -20,6 +21,10 @@ const DELETED: Account = Account::Unavailable(UnavailableStatus::Deleted);
 
 fn seq(number: u64) -> Seq {
     Seq::new(number).unwrap()
+}
+
+fn saved(seq: Seq, time: i64) -> SavedCursor {
+    SavedCursor { seq, time: Timestamp(time) }
 }
 
 async fn hear(world: &World, did: &Did, number: u64, account: Account) -> AccountRoute {
@@ -155,12 +160,12 @@ async fn a_cursor_is_kept_by_upstream_until_its_sequence_restarts(world: World) 
     let (relay, none) = world.store.upstream("relay").await.unwrap();
     let (host, _) = world.store.upstream("host").await.unwrap();
     assert!(none.is_none() && relay != host);
-    world.store.save_cursor(relay, Seq::MAX, Timestamp(7)).await.unwrap();
-    world.store.save_cursor(UpstreamId(i64::MAX), seq(1), Timestamp(1)).await.unwrap();
-    assert_eq!(world.store.upstream("relay").await.unwrap(), (relay, Some((Seq::MAX, Timestamp(7)))));
+    world.store.save_cursor(relay, saved(Seq::MAX, 7)).await.unwrap();
+    world.store.save_cursor(UpstreamId(i64::MAX), saved(seq(1), 1)).await.unwrap();
+    assert_eq!(world.store.upstream("relay").await.unwrap(), (relay, Some(saved(Seq::MAX, 7))));
     assert_eq!(world.store.upstream("host").await.unwrap(), (host, None));
     let anew = world.store.restart_upstream("relay").await.unwrap();
     assert_ne!(anew, relay);
-    world.store.save_cursor(relay, seq(3), Timestamp(3)).await.unwrap();
+    world.store.save_cursor(relay, saved(seq(3), 3)).await.unwrap();
     assert_eq!(world.store.upstream("relay").await.unwrap(), (anew, None), "a late save of the old sequence counted");
 }

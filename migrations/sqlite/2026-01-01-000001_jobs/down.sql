@@ -2,6 +2,7 @@ DROP TABLE audit;
 DROP TABLE total;
 DROP TABLE manifest_chunk;
 DROP TABLE intent;
+DROP TABLE upstream;
 DROP TABLE op_set;
 DROP TABLE job;
 DROP TABLE repo;

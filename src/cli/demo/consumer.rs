@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::consumer::{Change, Delivery, Handler, HandlerError, Origin, Record};
+use crate::job::{Account, UnavailableStatus};
 use crate::repo::Link;
 use crate::sim::World;
 use crate::syntax::{Did, RecordPathRef, Rev};
@@ -78,6 +79,13 @@ impl Handler for Ledger {
 
     async fn delete(&self, did: &Did, _: Rev, path: RecordPathRef<'_>) -> Result<(), HandlerError> {
         self.put(did, path, None);
+        Ok(())
+    }
+
+    async fn account(&self, did: &Did, account: Account) -> Result<(), HandlerError> {
+        if account == Account::Unavailable(UnavailableStatus::Deleted) {
+            self.lock().repos.remove(did);
+        }
         Ok(())
     }
 

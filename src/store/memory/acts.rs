@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::state::{Entry, Memory};
+use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Route, Timestamp};
 use crate::manifest::{Chunk, rewrite};
 use crate::store::rules::{Body, BufferAct};
@@ -119,16 +120,16 @@ impl Memory {
         }
     }
 
-    pub(super) fn upstream(&mut self, name: &str) -> (UpstreamId, Option<(Seq, Timestamp)>) {
+    pub(super) fn upstream(&mut self, name: &str) -> (UpstreamId, Option<SavedCursor>) {
         match self.upstreams.get(name) {
             Some(&found) => found,
             None => (self.restart_upstream(name), None),
         }
     }
 
-    pub(super) fn save_cursor(&mut self, upstream: UpstreamId, seq: Seq, time: Timestamp) {
+    pub(super) fn save_cursor(&mut self, upstream: UpstreamId, saved: SavedCursor) {
         if let Some((_, cursor)) = self.upstreams.values_mut().find(|(id, _)| *id == upstream) {
-            *cursor = Some((seq, time));
+            *cursor = Some(saved);
         }
     }
 

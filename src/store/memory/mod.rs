@@ -12,6 +12,7 @@ use futures::FutureExt;
 
 use self::state::Memory;
 use super::{AccountRoute, Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreFuture, Totals, UpstreamId, Where};
+use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
 use crate::syntax::{Did, RecordPath, Rev, Seq};
@@ -118,13 +119,13 @@ impl Store for MemoryStore {
         .boxed()
     }
 
-    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<(Seq, Timestamp)>)> {
+    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<SavedCursor>)> {
         async move { Ok(self.lock().upstream(name)) }.boxed()
     }
 
-    fn save_cursor(&self, upstream: UpstreamId, seq: Seq, time: Timestamp) -> StoreFuture<'_, ()> {
+    fn save_cursor(&self, upstream: UpstreamId, cursor: SavedCursor) -> StoreFuture<'_, ()> {
         async move {
-            self.lock().save_cursor(upstream, seq, time);
+            self.lock().save_cursor(upstream, cursor);
             Ok(())
         }
         .boxed()

@@ -2,11 +2,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 
+use crate::firehose::SavedCursor;
 use crate::job::{BufferSeq, ConsumerId, Epoch, Job, JobId, OpSet, OpSetError, Position, Timestamp};
 use crate::manifest::{Chunk, ChunkMap, ManifestError};
 use crate::store::rules::{Body, BufferAct, Tally};
 use crate::store::{AuditState, IntentId, UpstreamId};
-use crate::syntax::{Did, RecordPath, Seq};
+use crate::syntax::{Did, RecordPath};
 
 /// All that the store holds.
 #[derive(Default)]
@@ -19,7 +20,7 @@ pub(super) struct Memory {
     pub(super) due: BTreeSet<(Option<String>, Timestamp, JobId)>,
     pub(super) totals: HashMap<ConsumerId, Tally>,
     pub(super) audits: HashMap<ConsumerId, AuditState>,
-    pub(super) upstreams: HashMap<String, (UpstreamId, Option<(Seq, Timestamp)>)>,
+    pub(super) upstreams: HashMap<String, (UpstreamId, Option<SavedCursor>)>,
     pub(super) last_id: i64,
 }
 

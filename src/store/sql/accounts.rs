@@ -6,6 +6,7 @@ use super::fault::{Act, Fault};
 use super::rows::signed;
 use super::schema::{intent, manifest_chunk, op_set, upstream};
 use super::writer::Tx;
+use crate::firehose::SavedCursor;
 use crate::job::{Account, ConsumerId, JobId, Route, Timestamp};
 use crate::store::account_rules::Known;
 use crate::store::rules::BufferAct;
@@ -45,7 +46,7 @@ impl Tx<'_> {
         Ok(signed(dropped as u64))
     }
 
-    pub(super) fn upstream(&mut self, name: &str) -> Act<(UpstreamId, Option<(Seq, Timestamp)>)> {
+    pub(super) fn upstream(&mut self, name: &str) -> Act<(UpstreamId, Option<SavedCursor>)> {
         type Row = (i64, Option<i64>, Option<i64>);
         let columns = (upstream::id, upstream::seq, upstream::time);
         let found: Option<Row> = upstream::table.filter(upstream::name.eq(name)).select(columns).get_result(self.connection).optional()?;
@@ -55,7 +56,7 @@ impl Tx<'_> {
             (Some(seq), Some(time)) => {
                 let number = u64::try_from(seq).ok().and_then(Seq::new);
                 let seq = number.ok_or_else(|| Fault::corrupt(format!("upstream {id}"), format!("the sequence number {seq}")))?;
-                Some((seq, Timestamp(time)))
+                Some(SavedCursor { seq, time: Timestamp(time) })
             }
             _ => return Err(Fault::corrupt(format!("upstream {id}"), "half a cursor")),
         };
@@ -67,8 +68,8 @@ impl Tx<'_> {
         Ok(UpstreamId(row.returning(upstream::id).get_result(self.connection)?))
     }
 
-    pub(super) fn save_cursor(&mut self, of: UpstreamId, seq: Seq, time: Timestamp) -> Act<()> {
-        let columns = (upstream::seq.eq(signed(seq.get())), upstream::time.eq(time.0));
+    pub(super) fn save_cursor(&mut self, of: UpstreamId, cursor: SavedCursor) -> Act<()> {
+        let columns = (upstream::seq.eq(signed(cursor.seq.get())), upstream::time.eq(cursor.time.0));
         diesel::update(upstream::table.find(of.0)).set(columns).execute(self.connection)?;
         Ok(())
     }

@@ -35,6 +35,7 @@ use self::writer::{Command, Tx, Writer};
 use super::{
     AccountRoute, Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreError, StoreFuture, Totals, UpstreamId, Where,
 };
+use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
 use crate::syntax::{Did, RecordPath, Rev, Seq};
@@ -230,13 +231,13 @@ impl Store for DieselStore {
         self.write("recording that an account change was told", move |tx| tx.told(job, account)).boxed()
     }
 
-    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<(Seq, Timestamp)>)> {
+    fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<SavedCursor>)> {
         let name = name.to_owned();
         self.write("reading a cursor", move |tx| tx.upstream(&name)).boxed()
     }
 
-    fn save_cursor(&self, upstream: UpstreamId, seq: Seq, time: Timestamp) -> StoreFuture<'_, ()> {
-        self.write("saving a cursor", move |tx| tx.save_cursor(upstream, seq, time)).boxed()
+    fn save_cursor(&self, upstream: UpstreamId, cursor: SavedCursor) -> StoreFuture<'_, ()> {
+        self.write("saving a cursor", move |tx| tx.save_cursor(upstream, cursor)).boxed()
     }
 
     fn restart_upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, UpstreamId> {
