@@ -6,7 +6,7 @@ use super::core::Core;
 use super::flush::{self, LaneEnd};
 use super::progress::{Progress, progress};
 use super::router::{self, OpSetError};
-use super::{Builder, dispatcher, lanes};
+use super::{Builder, audit, dispatcher, lanes};
 use crate::consumer::Handler;
 use crate::job::{Job, JobId, JobState, OpSet, Route};
 use crate::store::{Store, StoreError};
@@ -72,7 +72,7 @@ impl Backfiller {
         Self { core: Arc::new(core), started: Arc::default() }
     }
 
-    /// Puts back what a crash left in progress, and starts the dispatcher and the lanes. A second call does nothing.
+    /// Puts back what a crash left in progress, and starts the dispatcher, the lanes, and an audit that was left. A second call does nothing.
     ///
     /// # Errors
     /// When the store fails.
@@ -90,6 +90,7 @@ impl Backfiller {
         self.core.lanes.look_into_store();
         self.core.tracker.spawn(dispatcher::run(Arc::clone(&self.core)));
         self.core.tracker.spawn(lanes::run(Arc::clone(&self.core)));
+        self.core.tracker.spawn(audit::run(Arc::clone(&self.core)));
         Ok(())
     }
 
@@ -203,6 +204,15 @@ impl Backfiller {
         Ok(purged)
     }
 
+    /// Has every repo compared with what its host reports, and checked out again where it has moved: when op sets may have been missed. Durable once this
+    /// returns; it runs beside all else, from the first repo, whatever audit is under way. [`Progress::audit`] tells how far it is.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn audit(&self) -> Result<(), EngineError> {
+        Ok(audit::begin(&self.core, "asked for by hand").await?)
+    }
+
     /// Where a repo stands.
     ///
     /// # Errors
@@ -227,7 +237,7 @@ impl Backfiller {
         Ok(progress(&self.core).await?)
     }
 
-    /// Waits until no repo waits for a checkout or is in one, and every buffer is empty: all that is left are complete repos, unavailable
+    /// Waits until no audit is due, no repo waits for a checkout or is in one, and every buffer is empty: all that is left are complete repos, unavailable
     /// ones, and failed ones whose next attempt is still to come.
     ///
     /// # Errors
@@ -237,7 +247,7 @@ impl Backfiller {
             let settled = self.core.settled.notified();
             let progress = self.progress().await?;
             let totals = &progress.totals;
-            if totals.enqueued + totals.in_progress + totals.buffered_op_sets == 0 {
+            if progress.audit.is_none() && totals.enqueued + totals.in_progress + totals.buffered_op_sets == 0 {
                 return Ok(progress);
             }
             tokio::select! {

@@ -153,6 +153,7 @@ impl Builder {
             held: Default::default(),
             dispatch: Notify::new(),
             room: Notify::new(),
+            audit: Notify::new(),
             settled: Notify::new(),
             stop,
             abandon: CancellationToken::new(),

@@ -93,6 +93,11 @@ impl Fetcher {
         self.source.host_for(&identity.pds).name().to_owned()
     }
 
+    /// Where repos come from.
+    pub(super) fn source(&self) -> &dyn RepoSource {
+        &*self.source
+    }
+
     /// Fetches a repo. A `true` with it: it came from the account's own host.
     ///
     /// A signature that does not match has the identity looked up once more, since the key may have changed.

@@ -35,6 +35,8 @@ pub(super) struct Core {
     pub(super) dispatch: Notify,
     /// Wakes the dispatcher: a worker has ended.
     pub(super) room: Notify,
+    /// Wakes the audit: one is due.
+    pub(super) audit: Notify,
     /// Told when a job may have come to rest.
     pub(super) settled: Notify,
     /// Nothing new begins once it is cancelled.

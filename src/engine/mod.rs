@@ -5,6 +5,7 @@
 //! buffer (op sets) ─► store ─► lanes (complete repos) ─────────────────────────────────────────────────► flush
 //! ```
 
+mod audit;
 mod backfiller;
 mod backoff;
 mod builder;

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::Core;
-use crate::store::{StoreError, Totals};
+use crate::store::{AuditState, StoreError, Totals};
 
 /// How far a backfiller is: what its store holds, and what this process has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +9,8 @@ use crate::store::{StoreError, Totals};
 pub struct Progress {
     /// Jobs by state, records in the manifests, op sets in the buffers: read from the store.
     pub totals: Totals,
+    /// The audit that is due or under way. Of all jobs, which the sum of the states is, it is done with [`AuditState::passed`].
+    pub audit: Option<AuditState>,
     /// Since the start of this process.
     pub counts: Counts,
 }
@@ -98,6 +100,12 @@ counts! {
     ops_bad,
     /// Older revs accepted because the account's own host confirmed them (I8).
     restored,
+    /// Jobs that audits are done with: of complete and unavailable repos, those that follow included.
+    audited,
+    /// Of those audited, checked out again because the repo or its account has moved.
+    audit_moved,
+    /// Of those audited, checked out again because no host had a word on them that makes sense.
+    audit_failed,
 }
 
 /// Adds to a counter.
@@ -106,5 +114,8 @@ pub(super) fn add(counter: &AtomicU64, by: usize) {
 }
 
 pub(super) async fn progress(core: &Core) -> Result<Progress, StoreError> {
-    Ok(Progress { totals: core.store.totals(core.consumer).await?, counts: core.counters.read() })
+    let (store, consumer) = (&core.store, core.consumer);
+    // The audit first: what it has enqueued by its end is in the totals.
+    let audit = store.audit(consumer).await?;
+    Ok(Progress { totals: store.totals(consumer).await?, audit, counts: core.counters.read() })
 }

@@ -1,6 +1,7 @@
 //! The engine against the simulated network: real bytes over real HTTP, the world's own state as the truth.
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
 
+mod audit;
 mod difference;
 mod faults;
 mod oracle;

@@ -224,13 +224,24 @@ pub(crate) fn fast() -> PaceOptions {
 }
 
 pub(crate) async fn backfiller(network: &Network, folder: &Arc<Folder>, options: Options, store: &Arc<dyn Store>) -> Backfiller {
-    let plc_url = network.plc_url().parse().unwrap();
+    backfiller_at(network.plc_url(), folder, options, store, fast()).await
+}
+
+/// A backfiller that looks identities up at this origin, and asks hosts at this pace.
+pub(crate) async fn backfiller_at(
+    plc_url: &str,
+    folder: &Arc<Folder>,
+    options: Options,
+    store: &Arc<dyn Store>,
+    pace: PaceOptions,
+) -> Backfiller {
+    let plc_url = plc_url.parse().unwrap();
     let resolver = ResolverOptions { plc_url, development: true, pace: fast(), ..ResolverOptions::default() };
     let resolver =
         CachedResolver::new(HttpResolver::new(resolver).unwrap(), CacheOptions { refresh: Duration::ZERO, ..CacheOptions::default() });
     Backfiller::builder("test", Arc::clone(store), Folding(Arc::clone(folder)))
         .options(options)
-        .pace(Pace::new(fast()))
+        .pace(Pace::new(pace))
         .http(HttpOptions { development: true, idle_timeout: Duration::from_secs(2), ..HttpOptions::default() })
         .resolver(Arc::new(resolver))
         .build()
