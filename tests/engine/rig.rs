@@ -182,8 +182,8 @@ impl Rig {
             let truth = self.world.truth(&did).unwrap();
             let held = self.folder.repo(&did).records;
             let expected: BTreeMap<String, Link> = truth.records.iter().map(|(path, (cid, _))| (path.as_str().to_owned(), *cid)).collect();
-            assert_eq!(held, expected, "{did}");
             let job = self.backfiller.job(&did).await.unwrap().unwrap();
+            assert_eq!(held, expected, "{did}: {job:?}");
             assert_eq!(job.rev, Some(truth.rev), "{did}: {job:?}");
             assert_eq!(job.records, truth.records.len() as u64, "{did}");
             records += expected.len();
