@@ -47,7 +47,7 @@ pub(super) fn verdict(job: &Job, said: Said) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Epoch, FailureKind, JobId, Timestamp, UnavailableStatus};
+    use crate::job::{Account, Epoch, FailureKind, JobId, Timestamp, UnavailableStatus};
     use crate::syntax::Did;
 
     fn rev(n: u64) -> Rev {
@@ -67,6 +67,8 @@ mod tests {
             failures: 0,
             failure: String::new(),
             host: None,
+            account: Account::Active,
+            untold: Vec::new(),
             records: 0,
             buffered_op_sets: 0,
             buffered_bytes: 0,
