@@ -57,7 +57,7 @@ pub use account::AccountStatus;
 pub use builder::WorldBuilder;
 pub use clock::SimClock;
 pub use fault::{Ending, EventFault, Fault, Faults, FrameFn, Gate, Missing, Position, RetryHint, Rule, RuleId, StreamFault};
-pub use firehose::{EventKind, EventTimes, FirehoseOptions};
+pub use firehose::{EventKind, EventTimes, FirehoseOptions, Recorder};
 pub use net::{Counters, Endpoint, Flavour, HostOptions, Network, NetworkOptions, Order, RateLimit, Request};
 pub use plan::Sizes;
 pub use random::RandomWrites;

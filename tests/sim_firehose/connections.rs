@@ -42,7 +42,7 @@ impl Struck {
     }
 
     /// The fault struck once, and a new connection is well.
-    async fn is_over(mut self) {
+    async fn ends_well(mut self) {
         assert_eq!((self.network.faults().total(), self.network.faults().unfired().len()), (1, 0), "the fault struck");
         let head = self.network.relay_head();
         let mut tap = self.open(Some(head)).await;
@@ -61,15 +61,15 @@ fn seqs(events: &[Event]) -> Vec<u64> {
 async fn events_come_again() {
     let struck = Struck::by(StreamFault::Duplicate).await;
     assert_eq!(seqs(&struck.open(Some(7)).await.events(4).await), [8, 8, 9, 10]);
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let struck = Struck::by(StreamFault::Replay(3)).await;
     assert_eq!(seqs(&struck.open(Some(7)).await.events(6).await), [8, 6, 7, 8, 9, 10]);
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let struck = Struck::by(StreamFault::OldCursor(4)).await;
     assert_eq!(seqs(&struck.open(Some(7)).await.events(7).await), [4, 5, 6, 7, 8, 9, 10]);
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_cursor_is_ignored() {
     let mut tap = struck.open(Some(3)).await;
     struck.write();
     assert_eq!(tap.event().await.seq(), 11);
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]
@@ -90,18 +90,18 @@ async fn frames_that_are_no_events_come_between() {
         let struck = Struck::by(fault).await;
         let mut tap = struck.open(Some(7)).await;
         assert_eq!((tap.next().await, tap.event().await.seq()), (expected, 8));
-        struck.is_over().await;
+        struck.ends_well().await;
     }
     let struck = Struck::by(StreamFault::UnknownOp).await;
     let mut tap = struck.open(Some(7)).await;
     assert_eq!((tap.event().await.kind.as_str(), tap.event().await.seq()), ("op 2", 8));
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let struck = Struck::by(StreamFault::Frame(FrameFn::new(|frame| [frame, &[0]].concat()))).await;
     let mut tap = struck.open(Some(7)).await;
     assert!(matches!(tap.next().await, Heard::Garbage(frame) if frame.last() == Some(&0)), "a byte too many");
     assert_eq!(tap.event().await.seq(), 9, "it came in place of the event");
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]
@@ -110,24 +110,24 @@ async fn connections_break_off() {
         let struck = Struck::by(StreamFault::CutMidFrame(ending)).await;
         let mut tap = struck.open(Some(7)).await;
         assert_eq!(tap.next().await, Heard::Broken, "{ending:?}");
-        struck.is_over().await;
+        struck.ends_well().await;
     }
     let struck = Struck::by(StreamFault::CloseAtOnce).await;
     assert_eq!(struck.open(Some(7)).await.next().await, Heard::Closed(Some(1000)));
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let struck = Struck::by(StreamFault::Close(1012)).await;
     assert_eq!(struck.open(Some(7)).await.next().await, Heard::Closed(Some(1012)));
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let struck = Struck::by(StreamFault::Error("ConsumerTooSlow")).await;
     let mut tap = struck.open(Some(7)).await;
     assert_eq!((tap.next().await, tap.next().await), (Heard::Error("ConsumerTooSlow".to_owned()), Heard::Closed(Some(1008))));
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let struck = Struck::by(StreamFault::Reset).await;
     assert_eq!(struck.open(Some(7)).await.next().await, Heard::Broken);
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_frame_that_is_cut_was_half_sent() {
     assert_eq!(frame[..2], [0x82, 126], "a frame of more than 125 bytes");
     let length = usize::from(u16::from_be_bytes([frame[2], frame[3]]));
     assert_eq!(frame.len() - 4, length / 2);
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]
@@ -164,14 +164,14 @@ async fn pings_are_not_answered() {
     struck.write();
     assert_eq!(tap.event().await.seq(), 11, "it tells its events all the same");
     drop(tap);
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let mut struck = Struck::by(StreamFault::Silence).await;
     let mut tap = struck.open(Some(0)).await;
     struck.write();
     assert!(!tap.ping().await);
     assert_eq!((struck.network.relay().frames(), struck.network.relay().subscribers()), (0, 1));
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn an_event_is_held_back_until_the_test_lets_it_go() {
     assert_eq!(struck.network.relay().frames(), 0);
     gate.open();
     assert_eq!(seqs(&tap.events(2).await), [9, 10]);
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn upgrades_are_refused() {
         let Error::Http(response) = struck.refused().await else { panic!("it was answered") };
         let url = struck.network.host_firehose_url(0).replace("ws://", "http://");
         let header = response.headers().get(header).map(|value| value.to_str().expect("text").to_owned());
-        struck.is_over().await;
+        struck.ends_well().await;
         (response.status().as_u16(), header, url)
     };
     let (status, after, _) = refused(Fault::TooManyRequests(RetryHint::Seconds(Duration::from_secs(30))), "retry-after").await;
@@ -207,12 +207,12 @@ async fn upgrades_are_refused() {
 
     let struck = Struck::by(Fault::Reset).await;
     assert!(!matches!(struck.refused().await, Error::Http(_)), "there is no answer");
-    struck.is_over().await;
+    struck.ends_well().await;
 
     let struck = Struck::by(Fault::Late(Duration::from_secs(3_600))).await;
     let url = struck.network.relay_firehose_url();
     assert!(tokio::time::timeout(Duration::from_millis(200), Tap::try_open(&url, None)).await.is_err(), "it hangs");
-    struck.is_over().await;
+    struck.ends_well().await;
 }
 
 #[tokio::test]

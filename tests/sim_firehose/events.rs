@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use atproto_backfill::repo::Link;
 use atproto_backfill::repo::mst::Tree;
 use atproto_backfill::sim::{
-    AccountStatus, Change, HostOptions, Network, NetworkOptions, RandomWrites, Sizes, World, Writer, WriterOptions,
+    AccountStatus, Change, FirehoseOptions, HostOptions, Network, NetworkOptions, RandomWrites, Recorder, Sizes, World, Writer,
+    WriterOptions,
 };
 use atproto_backfill::syntax::{Did, Rev};
 use ipld_core::ipld::Ipld;
 
-use crate::sim_support::tap::{Event, Heard, Tap};
+use crate::sim_support::tap::{Event, Heard, Tap, read};
 use crate::sim_support::{self, network, world};
 use crate::{invert, kinds, path, verify, write_some};
 
@@ -251,4 +252,22 @@ async fn without_firehoses_and_without_an_upgrade_there_is_no_subscription() {
         Some(true),
         "a world of no network is written to as well"
     );
+}
+
+#[tokio::test]
+async fn a_recorder_keeps_the_frames_that_a_relay_sends() {
+    let world = world(72, 2, 4, 100);
+    let relay = FirehoseOptions { window: 30, ..Default::default() };
+    let options = NetworkOptions { relay, ..Default::default() };
+    let network = Network::start(&world, options.clone()).await.expect("ports are to be had");
+    let recorder = Recorder::start(&world, &options);
+    assert!(recorder.frames().is_empty());
+    let mut writes = RandomWrites::new(72);
+    write_some(&world, &mut writes, 40);
+    let mut tap = Tap::open(&network.relay_firehose_url(), Some(10)).await;
+    let frames = recorder.frames();
+    assert_eq!(frames.len(), 30);
+    for frame in frames {
+        assert_eq!(read(&frame), tap.next().await);
+    }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use atproto_backfill::repo::mst::Tree;
-use atproto_backfill::repo::{Commit, Link};
+use atproto_backfill::repo::{Commit, Link, inversion};
 use atproto_backfill::sim::{Change, EventFault, EventKind, Fault, Missing, Network, Rule, World};
 use atproto_backfill::syntax::{Did, Rev};
 use ipld_core::ipld::Ipld;
@@ -184,8 +184,12 @@ async fn blocks_are_missing() {
             continue;
         };
         let data = Commit::decode(commit).expect("a commit").data();
-        let tree = Tree::load(data, |link| blocks.get(&link.to_string()).map(Vec::as_slice));
-        match (which, tree) {
+        let block = |link: &Link| blocks.get(&link.to_string()).map(Vec::as_slice);
+        if which != Missing::Record {
+            let change = inversion::Change { key: path.as_bytes(), cid: cid.as_ref().map(|cid| cid.parse().expect("a link")), prev: None };
+            assert!(inversion::invert(data, block, &[change]).is_err(), "the commit cannot be undone");
+        }
+        match (which, Tree::load(data, block)) {
             (Missing::Root, tree) => assert!(tree.is_err()),
             (Missing::Node, tree) => assert!(tree.expect("the root is there").get(path.as_bytes()).is_err(), "the way to the op ends"),
             (Missing::Record, _) => assert!(!blocks.contains_key(&cid.expect("a create"))),

@@ -11,7 +11,7 @@ mod sim_support;
 use std::collections::HashMap;
 
 use atproto_backfill::repo::mst::Tree;
-use atproto_backfill::repo::{Commit, Link, PublicKey};
+use atproto_backfill::repo::{Commit, Link, PublicKey, inversion};
 use atproto_backfill::sim::{RandomWrites, World};
 use atproto_backfill::syntax::RecordPath;
 use sim_support::tap::Event;
@@ -42,7 +42,7 @@ fn verify(event: &Event, key: &PublicKey) -> (String, Link, HashMap<String, Vec<
     (commit.rev().to_string(), commit.data(), blocks)
 }
 
-/// Undoes the ops of a `#commit` on nothing but its slice, in two orders, and checks that both end at `prevData`.
+/// Undoes the ops of a `#commit` on nothing but its slice, as the library does and in two plain orders, and checks that all end at `prevData`.
 fn invert(event: &Event, data: Link, blocks: &HashMap<String, Vec<u8>>) {
     let tree = Tree::load(data, |link| blocks.get(&link.to_string()).map(Vec::as_slice)).expect("the slice holds the root");
     let mut ops = event.ops();
@@ -52,13 +52,17 @@ fn invert(event: &Event, data: Link, blocks: &HashMap<String, Vec<u8>>) {
         assert_eq!(action == "delete", cid.is_none());
         assert!(cid.as_ref().is_none_or(|cid| blocks.contains_key(cid)), "the slice holds each record");
     }
+    let linked = |cid: &Option<String>| cid.as_ref().map(|cid| cid.parse::<Link>().expect("a link"));
+    let changes: Vec<_> =
+        ops.iter().map(|(_, path, cid, prev)| inversion::Change { key: path.as_bytes(), cid: linked(cid), prev: linked(prev) }).collect();
+    let inverted = inversion::invert(data, |link| blocks.get(&link.to_string()).map(Vec::as_slice), &changes);
+    assert_eq!(inverted.map(|root| Some(root.to_string())), Ok(event.link("prevData")));
     for _ in 0..2 {
         let mut tree = tree.clone();
         ops.reverse();
         for (action, path, _, prev) in &ops {
-            let prev = prev.as_ref().map(|prev| prev.parse::<Link>().expect("a link"));
             assert_eq!(action == "create", prev.is_none());
-            match prev {
+            match linked(prev) {
                 Some(prev) => tree.insert(path.as_bytes(), prev).expect("the slice suffices"),
                 None => tree.remove(path.as_bytes()).expect("the slice suffices"),
             };

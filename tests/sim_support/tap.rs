@@ -90,7 +90,7 @@ impl Tap {
 }
 
 /// Two values in canonical form, and nothing behind.
-fn read(frame: &[u8]) -> Heard {
+pub(crate) fn read(frame: &[u8]) -> Heard {
     let garbage = || Heard::Garbage(frame.to_vec());
     let values: Result<Vec<Ipld>, _> = serde_ipld_dagcbor::de::Deserializer::from_slice(frame).into_iter().collect();
     let Ok(values) = values else { return garbage() };

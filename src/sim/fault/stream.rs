@@ -72,7 +72,9 @@ impl StreamFault {
 
 /// Makes a frame of another ([`StreamFault::Frame`]).
 #[derive(Clone)]
-pub struct FrameFn(Arc<dyn Fn(&[u8]) -> Vec<u8> + Send + Sync>);
+pub struct FrameFn(Arc<Make>);
+
+type Make = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
 
 impl FrameFn {
     /// A function from the frame as it should be to the one that is sent.

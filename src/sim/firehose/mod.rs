@@ -4,6 +4,7 @@ mod encode;
 mod event;
 mod log;
 mod options;
+mod recorder;
 mod slice;
 mod stream;
 mod tell;
@@ -17,3 +18,4 @@ pub(super) use tell::{identity, standing_at, status};
 
 pub use event::EventKind;
 pub use options::{EventTimes, FirehoseOptions};
+pub use recorder::Recorder;
