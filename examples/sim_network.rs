@@ -72,6 +72,7 @@ async fn serve(world: &Arc<World>, arguments: &Arguments, made: Duration) -> Res
     let ready = json!({
         "plc": network.plc_url(),
         "relay": network.relay_url(),
+        "firehose": network.relay_firehose_url(),
         "hosts": network.host_urls(),
         "seed": world.seed(),
         "repos": world.dids().len(),
