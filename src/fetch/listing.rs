@@ -106,7 +106,7 @@ mod tests {
                 {{"did":"{DID}","head":"x","rev":"3jzfcijpj2z2a","active":true}},
                 {{"did":"{DID}","rev":""}},
                 {{"did":"{DID}","active":false,"status":"takendown","more":[1]}},
-                {{"did":"did:plc:UPPER"}}, {{"did":"{DID}","rev":"not a rev"}}, {{"rev":"3jzfcijpj2z2a"}}, {{"did":1}}, 7, null, [], "x"]}}"#
+                {{"did":"at:plc:x"}}, {{"did":"{DID}","rev":"not a rev"}}, {{"rev":"3jzfcijpj2z2a"}}, {{"did":1}}, 7, null, [], "x"]}}"#
         );
         let page = read(&text, None);
         let did = Did::new(DID).unwrap();

@@ -298,14 +298,16 @@ async fn op_sets_that_come_meanwhile_cost_no_checkout() {
 async fn accounts_that_came_or_went(world: WorldBuilder) {
     let rig = Rig::with(world, NetworkOptions::default(), Options::default(), in_memory()).await;
     let dids = rig.world.dids();
-    let (back, away, gone) = (&dids[0], &dids[1], &dids[2]);
+    let (back, away, gone, deleted) = (&dids[0], &dids[1], &dids[2], &dids[4]);
     rig.world.set_status(back, AccountStatus::Deactivated);
     rig.world.set_status(away, AccountStatus::Takendown);
+    rig.world.set_status(deleted, AccountStatus::Deactivated);
     rig.backfiller.enqueue(&dids).await.unwrap();
     rig.backfiller.start().await.unwrap();
     rig.idle().await;
     rig.world.set_status(back, AccountStatus::Active);
     rig.world.set_status(gone, AccountStatus::Suspended);
+    rig.world.set_status(deleted, AccountStatus::Deleted);
     let moved = &dids[3];
     rig.world.move_account(moved, (rig.world.host_of(moved).unwrap() + 1) % rig.world.hosts());
     let before = exports(&rig.world, &rig.network);
@@ -316,8 +318,14 @@ async fn accounts_that_came_or_went(world: WorldBuilder) {
     assert_eq!(state(away).await, JobState::Unavailable { status: UnavailableStatus::Takendown });
     assert_eq!(state(gone).await, JobState::Unavailable { status: UnavailableStatus::Suspended });
     assert_eq!(state(moved).await, JobState::Complete);
+    let ended = state(deleted).await;
+    assert!(matches!(ended, JobState::Unavailable { status: UnavailableStatus::Deleted | UnavailableStatus::NotFound }), "{ended:?}");
+    let audit = counts(&rig).await;
+    assert_eq!((audit.audited, audit.audit_moved, audit.audit_failed), (dids.len() as u64, 4, 0));
     let after = exports(&rig.world, &rig.network);
     let asked: BTreeSet<&Did> = after.iter().filter(|(did, times)| **times > before[*did]).map(|(did, _)| did).collect();
+    // What was deleted may be known from its document alone.
+    let asked: BTreeSet<&Did> = asked.into_iter().filter(|did| *did != deleted).collect();
     assert_eq!(asked, [back, gone, moved].into_iter().collect());
     rig.backfiller.stop().await.unwrap();
 }

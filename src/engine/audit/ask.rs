@@ -12,7 +12,7 @@ use super::super::error_chain;
 use super::super::progress::add;
 use super::verdict::Said;
 use crate::fetch::{Disposition, FetchError, Host, Latest, Permit, RepoPage, WaitReason};
-use crate::job::FailureKind;
+use crate::job::{FailureKind, UnavailableStatus};
 use crate::syntax::Did;
 
 /// Attempts of one question.
@@ -47,7 +47,7 @@ pub(super) struct Line {
 /// What came of a question.
 enum Outcome<T> {
     Is(T),
-    Unavailable,
+    Unavailable(UnavailableStatus),
     Failed,
 }
 
@@ -98,7 +98,7 @@ impl Line {
         let (core, pds) = (Arc::clone(&self.core), self.pds.clone());
         match self.ask(|permit| core.fetcher.source().latest_commit(did, &pds, permit)).await {
             Outcome::Is(Latest { rev, .. }) => Said::At(rev),
-            Outcome::Unavailable => Said::Inactive,
+            Outcome::Unavailable(status) => Said::Inactive(Some(status)),
             Outcome::Failed => Said::Nothing,
         }
     }
@@ -108,7 +108,7 @@ impl Line {
         let (core, pds) = (Arc::clone(&self.core), self.pds.clone());
         match self.ask(|permit| core.fetcher.source().list_repos(&pds, cursor, PAGE, permit)).await {
             Outcome::Is(page) => Some(page),
-            Outcome::Unavailable | Outcome::Failed => None,
+            Outcome::Unavailable(_) | Outcome::Failed => None,
         }
     }
 
@@ -125,9 +125,9 @@ impl Line {
             };
             tracing::debug!(host = self.name, error = error_chain(&error), "audit: no answer");
             match error.disposition() {
-                Disposition::Unavailable(_) => {
+                Disposition::Unavailable(status) => {
                     self.answered();
-                    return Outcome::Unavailable;
+                    return Outcome::Unavailable(status);
                 }
                 Disposition::Refused(pause) => self.refused(&error, pause).await,
                 // Asked again, it would say the same.

@@ -59,7 +59,7 @@ impl Audit {
         let said = match (repo.active, repo.rev) {
             (true, Some(rev)) => Said::At(rev),
             (true, None) => return Ok(None),
-            (false, _) => Said::Inactive,
+            (false, _) => Said::Inactive(repo.status.as_deref().and_then(|status| status.parse().ok())),
         };
         let Some(job) = self.core.store.job(self.core.consumer, &repo.did).await? else { return Ok(None) };
         let in_round = Some(job.id) > self.after && job.id <= last;

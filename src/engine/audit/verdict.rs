@@ -1,4 +1,4 @@
-use crate::job::{Job, JobState};
+use crate::job::{Job, JobState, UnavailableStatus};
 use crate::syntax::Rev;
 
 /// What a host says of a repo.
@@ -6,8 +6,8 @@ use crate::syntax::Rev;
 pub(super) enum Said {
     /// It stands there.
     At(Rev),
-    /// The account is not to be had.
-    Inactive,
+    /// The account is not to be had, for that reason, if it named one that is known.
+    Inactive(Option<UnavailableStatus>),
     /// Nothing, or nothing that makes sense.
     Nothing,
 }
@@ -38,10 +38,23 @@ pub(super) fn verdict(job: &Job, said: Said) -> Verdict {
         (JobState::Enqueued | JobState::InProgress | JobState::Failed { .. }, _) => Verdict::Fine,
         (JobState::Complete | JobState::Unavailable { .. }, Said::Nothing) => Verdict::Unsure,
         (JobState::Complete, Said::At(rev)) if job.known_rev().is_some_and(|known| rev <= known) => Verdict::Fine,
-        (JobState::Complete, Said::At(_) | Said::Inactive) => Verdict::Moved,
+        (JobState::Complete, Said::At(_) | Said::Inactive(_)) => Verdict::Moved,
         (JobState::Unavailable { .. }, Said::At(_)) => Verdict::Moved,
-        (JobState::Unavailable { .. }, Said::Inactive) => Verdict::Fine,
+        (&JobState::Unavailable { status: known }, Said::Inactive(status)) => match status {
+            Some(status) if !is_as_good_as(known, status) => Verdict::Moved,
+            Some(_) | None => Verdict::Fine,
+        },
     }
+}
+
+/// Whether two reasons may be one: implementations do not tell all of them apart (protocol, getRepo and getLatestCommit).
+fn is_as_good_as(known: UnavailableStatus, said: UnavailableStatus) -> bool {
+    let kind = |status| match status {
+        UnavailableStatus::Deactivated => 0,
+        UnavailableStatus::Takendown | UnavailableStatus::Suspended => 1,
+        UnavailableStatus::Deleted | UnavailableStatus::NotFound => 2,
+    };
+    kind(known) == kind(said)
 }
 
 #[cfg(test)]
@@ -95,12 +108,30 @@ mod tests {
                 (Said::At(rev(4)), below),
                 (Said::At(rev(5)), equal),
                 (Said::At(rev(6)), above),
-                (Said::Inactive, inactive),
+                (Said::Inactive(None), inactive),
+                (Said::Inactive(Some(UnavailableStatus::Deactivated)), inactive),
                 (Said::Nothing, nothing),
             ] {
                 assert_eq!(verdict(&job, said), expected, "{said:?} of {job:?}");
             }
             assert_eq!(is_asked_about(&job.state), nothing == Unsure, "{job:?}");
+        }
+    }
+
+    #[test]
+    fn an_unavailable_account_of_which_another_reason_is_told_has_moved() {
+        use UnavailableStatus::{Deactivated, Deleted, NotFound, Suspended, Takendown};
+        for (known, said, expected) in [
+            (Deactivated, Deleted, Verdict::Moved),
+            (Deactivated, NotFound, Verdict::Moved),
+            (Takendown, Deactivated, Verdict::Moved),
+            (Deleted, Takendown, Verdict::Moved),
+            (Deleted, NotFound, Verdict::Fine),
+            (Suspended, Takendown, Verdict::Fine),
+            (Takendown, Takendown, Verdict::Fine),
+        ] {
+            let job = job(JobState::Unavailable { status: known }, Some(5), None);
+            assert_eq!(verdict(&job, Said::Inactive(Some(said))), expected, "{known:?}, then {said:?}");
         }
     }
 }
