@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use reqwest::{Client, redirect};
+use reqwest::{Client, ClientBuilder, redirect};
 
 use super::guard::{Guard, NotPublic};
 
@@ -51,8 +51,17 @@ pub struct ClientError {
 
 /// A client that follows no redirects and uses no proxy from the environment. `guarded`: it connects to public addresses only.
 pub(crate) fn client(options: &HttpOptions, guarded: bool) -> Result<Client, ClientError> {
+    build(options, guarded, |builder| builder)
+}
+
+/// As [`client`], for connections that become WebSockets: HTTP/1.1, and nothing compressed.
+pub(crate) fn upgrading_client(options: &HttpOptions, guarded: bool) -> Result<Client, ClientError> {
+    build(options, guarded, |builder| builder.http1_only().no_gzip())
+}
+
+fn build(options: &HttpOptions, guarded: bool, also: impl Fn(ClientBuilder) -> ClientBuilder) -> Result<Client, ClientError> {
     let builder = || {
-        let builder = Client::builder()
+        let builder = also(Client::builder())
             .user_agent(&options.user_agent)
             .connect_timeout(options.connect_timeout)
             .redirect(redirect::Policy::none())

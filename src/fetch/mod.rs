@@ -19,8 +19,9 @@ mod spool;
 
 pub use body::RepoBody;
 pub use client::{ClientError, HttpOptions, user_agent};
-pub(crate) use client::{Transport, client};
+pub(crate) use client::{Transport, client, upgrading_client};
 pub use error::{Disposition, FetchCause, FetchError, Phase};
+pub(crate) use guard::Guard;
 pub use host::{Host, HostError};
 pub use http::HttpSource;
 pub use limits::{Limits, Policy};

@@ -36,7 +36,8 @@ impl Default for PaceOptions {
     }
 }
 
-/// Pauses that double from the first to the last. Each is drawn out by up to a quarter, so that they do not end together.
+/// Pauses that double from the first to the last. So that they do not end together, the pace draws each out by up to a quarter, and a firehose
+/// takes a random part of each between a half and the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// The first pause.
@@ -46,8 +47,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The pause after so many times, counted from 1: `first × 2^(times − 1)`, at most `last`, drawn out by `stretch`.
-    pub(super) fn pause(self, times: u32, stretch: f64) -> Duration {
+    /// The pause after so many times, counted from 1: `first × 2^(times − 1)`, at most `last`, times `stretch`.
+    pub(crate) fn pause(self, times: u32, stretch: f64) -> Duration {
         // The shift is bounded, so that it cannot overflow into no pause at all.
         let doubled = self.first.saturating_mul(1 << times.saturating_sub(1).min(30));
         Duration::try_from_secs_f64(doubled.min(self.last).as_secs_f64() * stretch).unwrap_or(self.last)
