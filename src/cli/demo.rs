@@ -13,8 +13,9 @@ use show::Show;
 
 use super::Answer;
 use super::report::{count, say};
-use crate::engine::{Backfiller, Options, Progress};
+use crate::engine::{Backfiller, FollowOptions, Options, Progress};
 use crate::fetch::{HttpOptions, Pace, PaceOptions, Rate};
+use crate::firehose::{ClientOptions, Upstream};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use crate::job::OpSet;
 use crate::sim::{Fault, HostOptions, Network, NetworkOptions, RetryHint, Rule, Sizes, World, Writer, WriterOptions};
@@ -101,19 +102,20 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
     backfiller.enqueue(&world.dids()).await?;
     let show = Show::start(&backfiller, arguments.repos.into());
     let options = WriterOptions { per_second: arguments.writes, seed: arguments.seed, ..WriterOptions::default() };
-    let (writer, op_sets) = Writer::start(&world, options);
-    let mut handing_in = tokio::spawn(hand_in(backfiller.clone(), op_sets));
     backfiller.start().await?;
+    let (writer, op_sets) = Writer::start(&world, options);
+    // What is written comes over the firehose; of the writer only its pace is of interest here.
+    let mut writing = tokio::spawn(drain(op_sets));
     tokio::select! {
         all = checked_out(&backfiller, arguments.repos.into()) => all?,
-        // It ends only after the writer, or because the store does not take what is handed in.
-        ended = &mut handing_in => {
-            ended??;
+        ended = &mut writing => {
+            ended?;
             return Err("the network is written to no more".into());
         }
     }
     writer.stop().await;
-    handing_in.await??;
+    writing.await?;
+    caught_up(&backfiller, network.relay_head()).await?;
     let progress = backfiller.idle().await?;
     let elapsed = began.elapsed();
     backfiller.stop().await?;
@@ -144,16 +146,27 @@ async fn backfiller(
         .options(Options::default())
         .pace(Pace::new(unhurried))
         .http(HttpOptions { development: true, ..HttpOptions::default() })
-        .resolver(Arc::new(resolver));
+        .resolver(Arc::new(resolver))
+        .upstream(Upstream::relay(network.relay_firehose_url())?)
+        .follow(FollowOptions { client: ClientOptions { development: true, ..ClientOptions::default() }, ..FollowOptions::default() });
     Ok(builder.build().await?)
 }
 
-/// Hands in the op sets of the network's commits as they are made: what a connection to its firehose would do.
-async fn hand_in(backfiller: Backfiller, mut op_sets: tokio::sync::mpsc::Receiver<OpSet>) -> Result<(), crate::engine::EngineError> {
-    while let Some(op_set) = op_sets.recv().await {
-        backfiller.buffer(&op_set).await?;
+async fn drain(mut op_sets: tokio::sync::mpsc::Receiver<OpSet>) {
+    while op_sets.recv().await.is_some() {}
+}
+
+/// Waits until everything that the relay has told up to this event is settled.
+async fn caught_up(backfiller: &Backfiller, head: u64) -> Result<(), crate::engine::EngineError> {
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        ticks.tick().await;
+        let follow = backfiller.progress().await?.follow.unwrap_or_default();
+        let settled = follow.upstreams.first().and_then(|upstream| upstream.settled);
+        if settled.is_some_and(|settled| settled.seq.get() >= head) || backfiller.is_broken() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// Waits until every repo has been checked out at least once.

@@ -3,8 +3,10 @@
 mod checkout;
 mod demo;
 mod report;
+mod run;
 
 use std::io::{IsTerminal, Write};
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +27,8 @@ struct Arguments {
 enum Command {
     /// Check out repos once and print their records as JSON lines, in path order.
     Checkout(Box<checkout::Arguments>),
+    /// Backfill repos and follow them, until it is told to end: every change as a JSON line.
+    Run(Box<run::Arguments>),
     /// Backfill a simulated network while it is written to, and compare the result with the truth. Needs no network.
     Demo(demo::Arguments),
 }
@@ -43,11 +47,11 @@ pub fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     let answer = runtime.block_on(async {
-        let work = async {
-            match arguments.command {
-                Command::Checkout(arguments) => checkout::run(*arguments).await,
-                Command::Demo(arguments) => demo::run(arguments).await,
-            }
+        let work: Pin<Box<dyn Future<Output = Answer>>> = match arguments.command {
+            Command::Checkout(arguments) => Box::pin(checkout::run(*arguments)),
+            Command::Demo(arguments) => Box::pin(demo::run(arguments)),
+            // To be interrupted is how it ends.
+            Command::Run(arguments) => return Some(run::run(*arguments, interrupted()).await),
         };
         // Dropping the work removes its temporary files.
         tokio::select! {

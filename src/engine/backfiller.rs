@@ -6,7 +6,7 @@ use super::core::Core;
 use super::flush::{self, LaneEnd};
 use super::progress::{Progress, progress};
 use super::router::{self, OpSetError};
-use super::{Builder, audit, dispatcher, lanes};
+use super::{Builder, audit, dispatcher, follow, lanes};
 use crate::consumer::Handler;
 use crate::job::{Job, JobId, JobState, OpSet, Route};
 use crate::store::{Store, StoreError};
@@ -88,6 +88,9 @@ impl Backfiller {
             tracing::info!(abandoned, "jobs that a former process left in progress are enqueued again");
         }
         self.core.lanes.look_into_store();
+        if let Some(follow) = &self.core.follow {
+            follow::start(&self.core, follow).await?;
+        }
         self.core.tracker.spawn(dispatcher::run(Arc::clone(&self.core)));
         self.core.tracker.spawn(lanes::run(Arc::clone(&self.core)));
         self.core.tracker.spawn(audit::run(Arc::clone(&self.core)));
@@ -124,6 +127,10 @@ impl Backfiller {
     /// # Errors
     /// When the store fails.
     pub async fn enqueue(&self, dids: &[Did]) -> Result<u64, EngineError> {
+        if let Some(follow) = &self.core.follow {
+            // Before they are in the store: an event that comes between must not be passed over.
+            dids.iter().for_each(|did| _ = follow.tracked.insert(did.as_str()));
+        }
         let added = self.core.store.enqueue(self.core.consumer, dids).await?;
         self.core.dispatch.notify_one();
         Ok(added)

@@ -7,10 +7,12 @@ use tokio_util::task::TaskTracker;
 use super::checkout::Fetcher;
 use super::clock::Clock;
 use super::core::Core;
+use super::follow::{Follow, FollowOptions};
 use super::open::OpenRepos;
 use super::{Backfiller, Options};
 use crate::consumer::{ErasedHandler, Handler};
 use crate::fetch::{ClientError, HttpOptions, HttpSource, Pace, PaceOptions, RepoSource, SpoolBudget, SpoolOptions};
+use crate::firehose::{self, Upstream};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, Resolver, ResolverOptions};
 use crate::store::{Store, StoreError};
 
@@ -27,6 +29,8 @@ pub struct Builder {
     spool_budget: SpoolBudget,
     resolver: Option<Arc<dyn Resolver>>,
     source: Option<Arc<dyn RepoSource>>,
+    upstreams: Vec<Upstream>,
+    follow: FollowOptions,
 }
 
 /// A backfiller cannot be put together.
@@ -63,6 +67,8 @@ impl Builder {
             spool_budget: SpoolBudget::new(64 << 20),
             resolver: None,
             source: None,
+            upstreams: Vec::new(),
+            follow: FollowOptions::default(),
         }
     }
 
@@ -116,6 +122,22 @@ impl Builder {
         self
     }
 
+    /// A firehose to follow; may be said several times. Each keeps a cursor of its own, and what several tell is taken once.
+    #[must_use]
+    pub fn upstream(mut self, upstream: Upstream) -> Self {
+        if !self.upstreams.iter().any(|other| other.name() == upstream.name()) {
+            self.upstreams.push(upstream);
+        }
+        self
+    }
+
+    /// How firehoses are followed.
+    #[must_use]
+    pub fn follow(mut self, options: FollowOptions) -> Self {
+        self.follow = options;
+        self
+    }
+
     /// Puts it together; nothing runs yet.
     ///
     /// # Errors
@@ -128,6 +150,12 @@ impl Builder {
                 let options = ResolverOptions { user_agent, development, ..ResolverOptions::default() };
                 Arc::new(CachedResolver::new(HttpResolver::new(options)?, CacheOptions::default()))
             }
+        };
+        let follow = if self.upstreams.is_empty() {
+            None
+        } else {
+            let client = firehose::Client::new(self.follow.client.clone())?;
+            Some(Arc::new(Follow::new(self.follow, client, self.upstreams)))
         };
         let source = match (self.source, self.checkout_path) {
             (Some(source), _) => source,
@@ -150,6 +178,7 @@ impl Builder {
             counters: Default::default(),
             open: Arc::new(OpenRepos::new(stop.clone())),
             lanes: Default::default(),
+            follow,
             held: Default::default(),
             dispatch: Notify::new(),
             room: Notify::new(),

@@ -88,6 +88,11 @@ impl Fetcher {
         Ok(self.resolver.refresh(did).await?)
     }
 
+    /// Forgets what is remembered of an account's identity.
+    pub(super) async fn forget(&self, did: &Did) {
+        self.resolver.purge(did).await;
+    }
+
     /// The host that is asked for an account's repo, as the pace names it.
     pub fn host(&self, identity: &Identity) -> String {
         self.source.host_for(&identity.pds).name().to_owned()

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::checkout::Fetcher;
 use super::clock::Clock;
+use super::follow::Follow;
 use super::held::Held;
 use super::lanes::LaneQueue;
 use super::open::OpenRepos;
@@ -30,6 +31,8 @@ pub(super) struct Core {
     pub(super) counters: Counters,
     pub(super) open: Arc<OpenRepos>,
     pub(super) lanes: LaneQueue,
+    /// None when op sets are only handed in.
+    pub(super) follow: Option<Arc<Follow>>,
     pub(super) held: Held,
     /// Wakes the dispatcher: there may be something to claim.
     pub(super) dispatch: Notify,

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
 use super::core::Core;
+use super::follow;
 use super::open::Open;
 use super::worker;
 use crate::fetch::Permit;
@@ -29,6 +30,9 @@ const SEARCH_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs until the program stops.
 pub(super) async fn run(core: Arc<Core>) {
+    if let Some(follow) = &core.follow {
+        follow::attached(&core, follow).await;
+    }
     let (placed_tx, mut placed_rx) = mpsc::channel(LOOK_UPS);
     let mut dispatcher = Dispatcher::new(Arc::clone(&core), placed_tx);
     let mut search_at = Instant::now();

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!            enqueue ─► store ─► dispatcher ─► worker ─► checkout ─► checkout_plan ─► checkout_delivery ─► flush ─► complete
+//! upstreams ─► follow ─► router ─► store (buffer)
 //! buffer (op sets) ─► store ─► lanes (complete repos) ─────────────────────────────────────────────────► flush
 //! ```
 
@@ -19,6 +20,7 @@ mod dispatcher;
 mod error_chain;
 mod flush;
 mod flush_plan;
+mod follow;
 mod held;
 mod lanes;
 mod open;
@@ -32,6 +34,7 @@ pub use backfiller::{Backfiller, EngineError, NotStopped};
 pub use builder::{BuildError, Builder};
 pub use checkout::{CheckoutFailure, Fetcher};
 pub(crate) use error_chain::error_chain;
+pub use follow::{FollowOptions, FollowProgress, Track, UpstreamProgress};
 pub use options::Options;
 pub use progress::{Counts, Progress};
 pub use router::OpSetError;

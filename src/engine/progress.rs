@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::core::Core;
+use super::follow::FollowProgress;
 use crate::store::{AuditState, StoreError, Totals};
 
 /// How far a backfiller is: what its store holds, and what this process has done.
@@ -13,6 +14,8 @@ pub struct Progress {
     pub audit: Option<AuditState>,
     /// Since the start of this process.
     pub counts: Counts,
+    /// The firehoses; none when op sets are only handed in.
+    pub follow: Option<FollowProgress>,
 }
 
 macro_rules! counts {
@@ -72,6 +75,28 @@ counts! {
     accounts_rejected,
     /// Records dropped alone: not well-formed, too large, or at an impossible path.
     records_bad,
+    /// Frames that came over firehoses. Each is counted in exactly one of the seven that follow, or ends the program before.
+    events_received,
+    /// Of those, events that were taken in because their repo is followed.
+    events_taken,
+    /// Of repos that are not followed.
+    events_untracked,
+    /// That came before on the same upstream.
+    events_repeated,
+    /// Of a kind that this program does not know.
+    events_unknown,
+    /// With a field that is missing or not valid.
+    events_malformed,
+    /// That are no frames at all; each ends its connection.
+    events_unreadable,
+    /// Messages of an upstream about itself.
+    events_passed,
+    /// Commits of followed repos that another upstream told first, or that came again.
+    events_known,
+    /// Account events that changed something.
+    accounts_changed,
+    /// Repos added because a firehose told of them.
+    repos_seen,
     /// Op sets handed in. Each is counted in exactly one of the six that follow.
     op_sets_received,
     /// Put into a buffer.
@@ -117,5 +142,6 @@ pub(super) async fn progress(core: &Core) -> Result<Progress, StoreError> {
     let (store, consumer) = (&core.store, core.consumer);
     // The audit first: what it has enqueued by its end is in the totals.
     let audit = store.audit(consumer).await?;
-    Ok(Progress { totals: store.totals(consumer).await?, audit, counts: core.counters.read() })
+    let follow = core.follow.as_ref().map(|follow| follow.progress());
+    Ok(Progress { totals: store.totals(consumer).await?, audit, counts: core.counters.read(), follow })
 }

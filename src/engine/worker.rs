@@ -217,6 +217,9 @@ fn is_restored(core: &Core, job: &Job, checkout: &Checkout, own_host: bool) -> R
         Freshness::Fresh => Ok(false),
         Freshness::Restored => {
             add(&core.counters.restored, 1);
+            if let Some(follow) = &core.follow {
+                follow.recent.forget(&job.did);
+            }
             tracing::warn!(did = %job.did, %rev, "the account's own host insists on an older rev: accepted");
             Ok(true)
         }

@@ -3,7 +3,7 @@
 use super::rules::{Body, BufferAct};
 use super::{AccountRoute, UpstreamId};
 use crate::job::{Account, IllegalMove, JobEvent, JobState, Route, UnavailableStatus};
-use crate::syntax::{Rev, Seq};
+use crate::syntax::Seq;
 
 /// Upstreams whose account events one job tells apart. Past it the one heard longest ago is forgotten: its replays would count again.
 const UPSTREAMS: usize = 16;
@@ -84,18 +84,11 @@ impl Body {
         Ok((route, buffer))
     }
 
-    /// [`super::Store::gap`]: `tail` is the rev after the last op set in the buffer.
-    pub(super) fn gap(&mut self, tail: Option<Rev>, rev: Option<Rev>) -> Result<(Route, BufferAct), IllegalMove> {
-        let stands = tail.or(self.rev);
-        match self.state {
-            JobState::InProgress | JobState::Complete if rev.is_some() && rev <= stands => return Ok((Route::Stale, BufferAct::Keep)),
-            _ => self.min_rev = self.min_rev.max(rev),
-        }
+    /// [`super::Store::gap`].
+    pub(super) fn gap(&mut self) -> Result<(Route, BufferAct), IllegalMove> {
         match self.state {
             JobState::Enqueued | JobState::Failed { .. } => Ok((Route::Discarded, BufferAct::Keep)),
             JobState::Unavailable { .. } => Ok((Route::Unavailable, BufferAct::Keep)),
-            // The checkout under way may hold it; if not, it ends behind `min_rev`.
-            JobState::InProgress if rev.is_some() => Ok((Route::Gap, BufferAct::Keep)),
             JobState::InProgress | JobState::Complete => Ok((Route::Gap, self.on(&JobEvent::Gap)?)),
         }
     }

@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Route, Timestamp};
 use crate::manifest::{Chunk, Edit};
-use crate::syntax::{Did, RecordPath, Rev, Seq};
+use crate::syntax::{Did, RecordPath, Seq};
 
 /// What a store method returns.
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -78,10 +78,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// [`Route::Gap`](crate::job::Route::Gap): a complete job gets [`JobEvent::Gap`]; one in progress goes on, and will be found behind its `min_rev` unless its checkout is newer.
     fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, Route>;
 
-    /// An op set was lost: it cannot be proven, its records are not to be had, or nobody could tell whose it is. With a `rev`, its commit was signed by the account:
-    /// the rev raises `min_rev`, and one that the job has already is stale. Complete jobs get [`JobEvent::Gap`]; one in progress too, but with a rev it goes on and will
-    /// be found behind its `min_rev` unless its checkout is newer.
-    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did, rev: Option<Rev>) -> StoreFuture<'a, Route>;
+    /// Something was lost of which only the repo is known, not the rev: a job that is complete or in progress gets [`JobEvent::Gap`], since its checkout may be older.
+    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did) -> StoreFuture<'a, Route>;
 
     /// Notes what an upstream says of an account, unless that upstream has said something later already. Unavailable: the job gets [`JobEvent::Unavailable`], and if it is
     /// deleted loses buffer, intents and manifest. Active: an unavailable job gets [`JobEvent::Wanted`]. A change is to be told to the consumer ([`Job::untold`]).

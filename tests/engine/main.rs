@@ -4,6 +4,7 @@
 mod audit;
 mod difference;
 mod faults;
+mod follow;
 mod oracle;
 mod restart;
 mod rig;

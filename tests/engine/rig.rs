@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atproto_backfill::consumer::{Change, Delivery, Handler, HandlerError, Origin, Record};
-use atproto_backfill::engine::{Backfiller, Options};
-use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
+use atproto_backfill::engine::{Backfiller, Builder, FollowOptions, Options, Progress};
+use atproto_backfill::fetch::{Backoff, HttpOptions, Pace, PaceOptions, Rate};
+use atproto_backfill::firehose::{ClientOptions, SavePolicy, Upstream};
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use atproto_backfill::job::{Account, UnavailableStatus};
 use atproto_backfill::repo::Link;
-use atproto_backfill::sim::{Network, NetworkOptions, World, WorldBuilder};
+use atproto_backfill::sim::{Endpoint, Network, NetworkOptions, World, WorldBuilder};
 use atproto_backfill::store::{MemoryStore, Store};
 use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
 
@@ -163,6 +164,53 @@ impl Rig {
         self.backfiller = backfiller(&self.network, &self.folder, options, &self.store).await;
     }
 
+    /// A rig that follows these firehoses of its network; nothing needs to be handed in.
+    pub(crate) async fn following(world: WorldBuilder, network: NetworkOptions, following: Following, store: Arc<dyn Store>) -> Self {
+        let world = world.build().unwrap();
+        println!("seed {}", world.seed());
+        let network = Network::start(&world, network).await.unwrap();
+        let folder = Arc::new(Folder::default());
+        let backfiller = following.backfiller(&network, &folder, &store).await;
+        Self { world, network, store, folder, backfiller }
+    }
+
+    /// Another backfiller that follows, on the same store and consumer, as after a restart.
+    pub(crate) async fn restart_following(&mut self, following: Following) {
+        self.backfiller = following.backfiller(&self.network, &self.folder, &self.store).await;
+    }
+
+    /// Waits until everything that the relay has told so far is settled, and nothing is left to do.
+    pub(crate) async fn caught_up(&self) {
+        self.settled_up_to(self.network.relay_head()).await;
+        self.idle().await;
+    }
+
+    /// Waits until everything that the first upstream has told, up to this event, is settled.
+    pub(crate) async fn settled_up_to(&self, head: u64) {
+        self.until(|progress| {
+            let settled = progress.follow.as_ref().and_then(|follow| follow.upstreams.first()?.settled);
+            head == 0 || settled.is_some_and(|settled| settled.seq.get() >= head)
+        })
+        .await;
+    }
+
+    /// Waits until the progress is as it should be.
+    pub(crate) async fn until(&self, is_so: impl Fn(&Progress) -> bool) {
+        let waiting = async {
+            while !is_so(&self.backfiller.progress().await.unwrap()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(LIMIT, waiting).await.is_err() {
+            panic!("not in time: {:?}", self.backfiller.progress().await);
+        }
+    }
+
+    /// How often repos were fetched from the hosts.
+    pub(crate) fn checkouts(&self) -> u64 {
+        (0..self.world.hosts()).map(|host| self.network.host(host).requests(Endpoint::GetRepo)).sum()
+    }
+
     /// Waits until nothing is left to do.
     pub(crate) async fn idle(&self) {
         tokio::time::timeout(LIMIT, self.backfiller.idle()).await.expect("not idle in time").unwrap();
@@ -213,6 +261,37 @@ impl Rig {
     }
 }
 
+/// Which firehoses a rig follows, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Following {
+    pub(crate) options: Options,
+    pub(crate) follow: FollowOptions,
+    /// Those of these hosts instead of the relay's.
+    pub(crate) hosts: Vec<usize>,
+}
+
+impl Default for Following {
+    fn default() -> Self {
+        let backoff = Backoff { first: Duration::from_millis(20), last: Duration::from_millis(200) };
+        let client = ClientOptions { development: true, backoff, ..ClientOptions::default() };
+        let save = SavePolicy { every: Duration::from_millis(50), events: 50 };
+        Self { options: Options::default(), follow: FollowOptions { client, save, ..FollowOptions::default() }, hosts: Vec::new() }
+    }
+}
+
+impl Following {
+    async fn backfiller(self, network: &Network, folder: &Arc<Folder>, store: &Arc<dyn Store>) -> Backfiller {
+        let mut builder = builder_at(network.plc_url(), folder, self.options, store, fast()).follow(self.follow);
+        if self.hosts.is_empty() {
+            builder = builder.upstream(Upstream::relay(network.relay_firehose_url()).unwrap());
+        }
+        for host in self.hosts {
+            builder = builder.upstream(Upstream::host(network.host_firehose_url(host)).unwrap());
+        }
+        builder.build().await.unwrap()
+    }
+}
+
 /// A fast pace: these tests are about other things.
 pub(crate) fn fast() -> PaceOptions {
     PaceOptions {
@@ -235,6 +314,10 @@ pub(crate) async fn backfiller_at(
     store: &Arc<dyn Store>,
     pace: PaceOptions,
 ) -> Backfiller {
+    builder_at(plc_url, folder, options, store, pace).build().await.unwrap()
+}
+
+fn builder_at(plc_url: &str, folder: &Arc<Folder>, options: Options, store: &Arc<dyn Store>, pace: PaceOptions) -> Builder {
     let plc_url = plc_url.parse().unwrap();
     let resolver = ResolverOptions { plc_url, development: true, pace: fast(), ..ResolverOptions::default() };
     let resolver =
@@ -244,7 +327,4 @@ pub(crate) async fn backfiller_at(
         .pace(Pace::new(pace))
         .http(HttpOptions { development: true, idle_timeout: Duration::from_secs(2), ..HttpOptions::default() })
         .resolver(Arc::new(resolver))
-        .build()
-        .await
-        .unwrap()
 }

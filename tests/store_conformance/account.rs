@@ -11,8 +11,7 @@ crate::conformance!(
     a_deleted_account_leaves_nothing_but_its_rev,
     what_is_to_be_told_is_found_until_it_is_acknowledged,
     a_checkout_tells_that_the_account_is_to_be_had,
-    a_lost_op_set_enqueues_a_complete_job_unless_it_is_old,
-    a_lost_op_set_of_a_checkout_leaves_it_behind_or_ends_it,
+    what_was_lost_of_a_held_job_enqueues_it_again,
     a_cursor_is_kept_by_upstream_until_its_sequence_restarts,
 );
 
@@ -123,37 +122,22 @@ async fn a_checkout_tells_that_the_account_is_to_be_had(world: World) {
     assert_eq!((after.account, &after.untold[..]), (Account::Active, &[Account::Active][..]));
 }
 
-async fn a_lost_op_set_enqueues_a_complete_job_unless_it_is_old(world: World) {
-    let gap = async |n, at| world.store.gap(world.consumer, &did(n), at).await.unwrap();
-    assert_eq!(gap(1, None).await, Route::Unknown);
+async fn what_was_lost_of_a_held_job_enqueues_it_again(world: World) {
+    let gap = async |n| world.store.gap(world.consumer, &did(n)).await.unwrap();
+    assert_eq!(gap(1).await, Route::Unknown);
     world.complete(&did(1), 5).await;
     world.append(&op_set(&did(1), 5, 7)).await;
-    assert_eq!(gap(1, Some(rev(6))).await, Route::Stale, "the buffer holds it already");
-    assert_eq!(world.job(&did(1)).await.state, JobState::Complete);
-    assert_eq!(gap(1, Some(rev(8))).await, Route::Gap);
+    assert_eq!(gap(1).await, Route::Gap);
     let after = world.job(&did(1)).await;
-    assert_eq!((after.state, after.min_rev, after.buffered_op_sets), (JobState::Enqueued, Some(rev(8)), 0));
-    assert_eq!(gap(1, Some(rev(9))).await, Route::Discarded);
-    assert_eq!(world.job(&did(1)).await.min_rev, Some(rev(9)));
-    world.complete(&did(2), 5).await;
-    assert_eq!(gap(2, None).await, Route::Gap);
+    assert_eq!((after.state, after.buffered_op_sets), (JobState::Enqueued, 0));
+    assert_eq!(world.doubted(after.id).await, [path("r007").to_string()]);
+    assert_eq!(gap(1).await, Route::Discarded);
+    let ended = world.claimed(&did(2)).await;
+    assert_eq!(gap(2).await, Route::Gap);
+    assert_eq!(world.finish_at(&ended, 9).await, Standing::Superseded);
     assert_eq!(world.job(&did(2)).await.state, JobState::Enqueued);
     hear(&world, &did(2), 1, DEACTIVATED).await;
-    assert_eq!(gap(2, Some(rev(9))).await, Route::Unavailable);
-}
-
-async fn a_lost_op_set_of_a_checkout_leaves_it_behind_or_ends_it(world: World) {
-    let gap = async |n, at| world.store.gap(world.consumer, &did(n), at).await.unwrap();
-    let job = world.claimed(&did(1)).await;
-    assert_eq!(gap(1, Some(rev(8))).await, Route::Gap);
-    assert_eq!(world.finish_at(&job, 7).await, Standing::Behind);
-    let newer = world.claimed(&did(2)).await;
-    assert_eq!(gap(2, Some(rev(8))).await, Route::Gap);
-    assert_eq!(world.finish_at(&newer, 9).await, Standing::Complete);
-    let ended = world.claimed(&did(3)).await;
-    assert_eq!(gap(3, None).await, Route::Gap);
-    assert_eq!(world.finish_at(&ended, 9).await, Standing::Superseded);
-    assert_eq!(world.job(&did(3)).await.state, JobState::Enqueued);
+    assert_eq!(gap(2).await, Route::Unavailable);
 }
 
 async fn a_cursor_is_kept_by_upstream_until_its_sequence_restarts(world: World) {

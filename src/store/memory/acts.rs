@@ -8,7 +8,7 @@ use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, Op
 use crate::manifest::{Chunk, rewrite};
 use crate::store::rules::{Body, BufferAct};
 use crate::store::{AccountRoute, Advance, IntentId, ManifestChange, Standing, StoreError, UpstreamId};
-use crate::syntax::{Did, RecordPath, Rev, Seq};
+use crate::syntax::{Did, RecordPath, Seq};
 
 impl Memory {
     pub(super) fn consumer(&mut self, name: &str) -> ConsumerId {
@@ -95,9 +95,9 @@ impl Memory {
         Ok(routed.unwrap_or(Route::Unknown))
     }
 
-    pub(super) fn gap(&mut self, consumer: ConsumerId, did: &Did, rev: Option<Rev>) -> Result<Route, StoreError> {
+    pub(super) fn gap(&mut self, consumer: ConsumerId, did: &Did) -> Result<Route, StoreError> {
         let Some(id) = self.id_of(consumer, did) else { return Ok(Route::Unknown) };
-        let route = self.change(id, |entry, body| body.gap(entry.tail().map(|tail| tail.rev), rev))?;
+        let route = self.change(id, |_, body| body.gap())?;
         Ok(route.unwrap_or(Route::Unknown))
     }
 

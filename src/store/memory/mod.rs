@@ -15,7 +15,7 @@ use super::{AccountRoute, Advance, AuditId, AuditState, DueHosts, IntentId, Stan
 use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
-use crate::syntax::{Did, RecordPath, Rev, Seq};
+use crate::syntax::{Did, RecordPath, Seq};
 
 /// Keeps everything in memory, with the same rules as a durable store.
 #[derive(Default)]
@@ -96,8 +96,8 @@ impl Store for MemoryStore {
         async move { self.lock().append(consumer, op_set, budget) }.boxed()
     }
 
-    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did, rev: Option<Rev>) -> StoreFuture<'a, Route> {
-        async move { self.lock().gap(consumer, did, rev) }.boxed()
+    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did) -> StoreFuture<'a, Route> {
+        async move { self.lock().gap(consumer, did) }.boxed()
     }
 
     fn account<'a>(

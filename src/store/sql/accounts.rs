@@ -11,7 +11,7 @@ use crate::job::{Account, ConsumerId, JobId, Route, Timestamp};
 use crate::store::account_rules::Known;
 use crate::store::rules::BufferAct;
 use crate::store::{AccountRoute, UpstreamId};
-use crate::syntax::{Did, Rev, Seq};
+use crate::syntax::{Did, Seq};
 
 impl Tx<'_> {
     pub(super) fn account(&mut self, of: ConsumerId, did: &Did, upstream: UpstreamId, seq: Seq, account: Account) -> Act<AccountRoute> {
@@ -29,11 +29,10 @@ impl Tx<'_> {
         self.keep(id, of, &before, &after, BufferAct::Keep)
     }
 
-    pub(super) fn gap(&mut self, of: ConsumerId, did: &Did, rev: Option<Rev>) -> Act<Route> {
+    pub(super) fn gap(&mut self, of: ConsumerId, did: &Did) -> Act<Route> {
         let Some((id, before)) = self.find(of, did)? else { return Ok(Route::Unknown) };
-        let tail = self.tail(id, &before)?.map(|tail| tail.rev);
         let mut after = before.clone();
-        let (route, buffer) = after.gap(tail, rev)?;
+        let (route, buffer) = after.gap()?;
         self.keep(id, of, &before, &after, buffer)?;
         Ok(route)
     }

@@ -39,7 +39,7 @@ impl Tx<'_> {
     }
 
     /// The position after the last op set of a job's buffer.
-    pub(super) fn tail(&mut self, id: JobId, body: &Body) -> Act<Option<Position>> {
+    fn tail(&mut self, id: JobId, body: &Body) -> Act<Option<Position>> {
         if body.buffered_op_sets == 0 {
             return Ok(None);
         }

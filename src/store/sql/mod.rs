@@ -38,7 +38,7 @@ use super::{
 use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
-use crate::syntax::{Did, RecordPath, Rev, Seq};
+use crate::syntax::{Did, RecordPath, Seq};
 
 /// A durable store in one SQLite file, held by one process at a time.
 ///
@@ -210,9 +210,9 @@ impl Store for DieselStore {
         self.write("buffering an op set", move |tx| tx.append(consumer, &head, &encoded, budget)).boxed()
     }
 
-    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did, rev: Option<Rev>) -> StoreFuture<'a, Route> {
+    fn gap<'a>(&'a self, consumer: ConsumerId, did: &'a Did) -> StoreFuture<'a, Route> {
         let did = did.clone();
-        self.write("recording a gap", move |tx| tx.gap(consumer, &did, rev)).boxed()
+        self.write("recording a gap", move |tx| tx.gap(consumer, &did)).boxed()
     }
 
     fn account<'a>(

@@ -1,0 +1,253 @@
+//! One upstream: reads its frames, keeps its place, and passes on what is about repos that are followed.
+//!
+//! What comes in: frames. What goes out: events to the intake, an audit when the cursor is not honoured. Bounds: the intake's; while it is full, nothing is
+//! read. Ends with the stop token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::Follow;
+use super::intake::{self, Entry};
+use super::source::Source;
+use crate::engine::core::Core;
+use crate::engine::progress::add;
+use crate::engine::{audit, backoff};
+use crate::firehose::event::moment;
+use crate::firehose::frame::{self, Frame};
+use crate::firehose::{Arrival, ConnectionError, Continuity, Remedy, Resume, SavedCursor, Sequence, Subscription};
+use crate::store::StoreError;
+use crate::syntax::{Did, Seq};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Connections in a row that end at something unreadable before it is stepped over: it may be the same bytes every time.
+const UNREADABLE: u32 = 3;
+
+struct Following {
+    core: Arc<Core>,
+    follow: Arc<Follow>,
+    source: Arc<Source>,
+    subscription: Subscription,
+    sequence: Sequence,
+    /// Whether a cursor is known, so that nothing since can be missed.
+    attached: bool,
+    /// Connections in a row that ended at something unreadable.
+    unreadable: u32,
+}
+
+/// The program stops.
+struct Stopped;
+
+pub(super) async fn run(core: Arc<Core>, follow: Arc<Follow>, source: Arc<Source>, saved: Option<SavedCursor>) {
+    let sequence = Sequence::new(follow.options.rules, saved);
+    let mut subscription = follow.client.subscribe(source.upstream.clone());
+    subscription.resume_from(sequence.resume());
+    if saved.is_some() {
+        follow.attached.send_modify(|count| *count += 1);
+    }
+    let mut following = Following { core, follow, source, subscription, sequence, attached: saved.is_some(), unreadable: 0 };
+    let stop = following.core.stop.clone();
+    loop {
+        let arrival = tokio::select! {
+            () = stop.cancelled() => return,
+            arrival = following.subscription.next() => arrival,
+        };
+        let went_on = match arrival {
+            Arrival::Connected { asked, host } => following.connected(asked, host.name()).await,
+            Arrival::Lost { error, pause } => following.lost(&error, pause).await,
+            Arrival::Frame(bytes) => following.frame(bytes).await,
+        };
+        if went_on.is_err() {
+            return;
+        }
+    }
+}
+
+impl Following {
+    async fn connected(&mut self, asked: Resume, host: &str) -> Result<(), Stopped> {
+        tracing::info!(upstream = self.source.upstream.name(), %asked, host, "connected to a firehose");
+        self.source.change(|standing| standing.connected = true);
+        self.sequence.connected();
+        if !self.attached {
+            self.attached = true;
+            self.audit("the first connection to an upstream").await?;
+            self.follow.attached.send_modify(|count| *count += 1);
+        }
+        Ok(())
+    }
+
+    async fn lost(&mut self, error: &ConnectionError, pause: Duration) -> Result<(), Stopped> {
+        let text = crate::engine::error_chain(error);
+        tracing::warn!(
+            upstream = self.source.upstream.name(),
+            error = text,
+            pause_ms = pause.as_millis() as u64,
+            "no connection to a firehose"
+        );
+        self.source.change(|standing| {
+            standing.connected = false;
+            standing.losses += 1;
+            standing.failure = text;
+        });
+        let mut resume = self.sequence.resume();
+        if error.remedy() == Remedy::Unreadable {
+            self.unreadable += 1;
+        }
+        if self.unreadable >= UNREADABLE {
+            self.unreadable = 0;
+            // What is behind the unreadable bytes, up to now, is made up for by the audit.
+            self.sequence.outdated();
+            self.audit("unreadable bytes in the firehose").await?;
+            resume = Resume::Live;
+        }
+        self.subscription.resume_from(resume);
+        Ok(())
+    }
+
+    async fn frame(&mut self, bytes: Bytes) -> Result<(), Stopped> {
+        add(&self.core.counters.events_received, 1);
+        let frame = match frame::read(&bytes) {
+            Ok(frame) => frame,
+            Err(error) => {
+                tracing::warn!(upstream = self.source.upstream.name(), %error, "a frame is unreadable");
+                add(&self.core.counters.events_unreadable, 1);
+                self.unreadable += 1;
+                self.subscription.reconnect("a frame is unreadable");
+                return Ok(());
+            }
+        };
+        match frame {
+            Frame::Info { name: "OutdatedCursor", .. } => {
+                add(&self.core.counters.events_passed, 1);
+                let continuity = self.sequence.outdated();
+                self.check(continuity).await.map(drop)
+            }
+            Frame::Error { name: "FutureCursor", .. } => {
+                add(&self.core.counters.events_passed, 1);
+                let continuity = self.sequence.future();
+                self.check(continuity).await?;
+                self.subscription.reconnect("the cursor is in the future");
+                Ok(())
+            }
+            Frame::Info { name, message } | Frame::Error { name, message } => {
+                add(&self.core.counters.events_passed, 1);
+                tracing::warn!(upstream = self.source.upstream.name(), name, message, "the upstream says");
+                Ok(())
+            }
+            frame => self.event(&frame, &bytes).await,
+        }
+    }
+
+    async fn event(&mut self, frame: &Frame<'_>, bytes: &Bytes) -> Result<(), Stopped> {
+        let Some(seq) = frame.seq() else {
+            self.malformed();
+            return Ok(());
+        };
+        let now = self.core.now();
+        let time = frame.time().and_then(moment).unwrap_or(now);
+        let continuity = self.sequence.event(seq, time, now);
+        if continuity == Continuity::Duplicate {
+            add(&self.core.counters.events_repeated, 1);
+            return Ok(());
+        }
+        if self.check(continuity).await? {
+            self.subscription.reconnect("the sequence has begun anew");
+            return Ok(());
+        }
+        self.subscription.progressed();
+        self.unreadable = 0;
+        self.take(frame, seq, time, bytes).await
+    }
+
+    /// Acts upon a break in the sequence. `true`: the event that showed it is of a new sequence, which has to be asked for from its beginning.
+    async fn check(&mut self, continuity: Continuity) -> Result<bool, Stopped> {
+        let Continuity::Gap(reason) = continuity else { return Ok(false) };
+        self.source.change(|standing| standing.gaps += 1);
+        self.audit(&format!("{}: {reason}", self.source.upstream.name())).await?;
+        if reason.is_new_sequence() {
+            let id = self.until_stored(|core| core.store.restart_upstream(self.source.upstream.name())).await?;
+            self.source.restart(id);
+        }
+        self.follow.gap(reason.as_str());
+        Ok(reason.is_new_sequence())
+    }
+
+    /// Has every repo audited; returns once that is durable, so that no cursor is saved beyond the gap before.
+    async fn audit(&self, reason: &str) -> Result<(), Stopped> {
+        self.until_stored(|core| audit::begin(core, reason)).await
+    }
+
+    async fn until_stored<'a, T, F: Future<Output = Result<T, StoreError>>>(&'a self, act: impl Fn(&'a Core) -> F) -> Result<T, Stopped> {
+        let mut attempt = 1;
+        loop {
+            match act(&self.core).await {
+                Ok(done) => return Ok(done),
+                Err(error) => self.core.store_failed("recording a gap in a firehose", &error),
+            }
+            tokio::select! {
+                () = self.core.stop.cancelled() => return Err(Stopped),
+                () = tokio::time::sleep(backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt)) => attempt += 1,
+            }
+        }
+    }
+
+    async fn take(&self, frame: &Frame<'_>, seq: Seq, time: crate::job::Timestamp, bytes: &Bytes) -> Result<(), Stopped> {
+        let counters = &self.core.counters;
+        let interest = match frame {
+            Frame::Unknown { .. } => {
+                add(&counters.events_unknown, 1);
+                None
+            }
+            Frame::Malformed(event) => {
+                tracing::debug!(upstream = self.source.upstream.name(), %seq, field = event.field, "an event is malformed");
+                self.malformed();
+                None
+            }
+            frame => self.interest(frame),
+        };
+        let Some((did, is_new)) = interest else {
+            self.source.pass(seq, time);
+            return Ok(());
+        };
+        let room = tokio::select! {
+            () = self.core.stop.cancelled() => return Err(Stopped),
+            room = self.follow.intake.room(bytes) => room,
+        };
+        add(&counters.events_taken, 1);
+        let taken = self.source.take(seq, time);
+        let entry = Entry { did, frame: bytes.clone(), source: Arc::clone(&self.source), taken, is_new, room };
+        intake::take(&self.core, &self.follow.intake, entry);
+        Ok(())
+    }
+
+    /// The repo of an event, if it is followed or now begins to be. A `true` with it: it is new.
+    fn interest(&self, frame: &Frame<'_>) -> Option<(Did, bool)> {
+        let counters = &self.core.counters;
+        let did = frame.did()?;
+        let is_tracked = self.follow.tracked.contains(did);
+        let is_taken = is_tracked
+            || match frame {
+                Frame::Commit(event) => self.follow.options.track.takes(event),
+                Frame::Sync(_) => self.follow.options.track == super::Track::Seen,
+                Frame::Account(event) => event.active && self.follow.options.track == super::Track::Seen,
+                _ => false,
+            };
+        if !is_taken {
+            add(&counters.events_untracked, 1);
+            return None;
+        }
+        let Ok(did) = Did::new(did) else {
+            self.malformed();
+            return None;
+        };
+        // Before it is in the store, so that no event can slip through in between.
+        let is_new = !is_tracked && self.follow.tracked.insert(did.as_str());
+        Some((did, is_new))
+    }
+
+    fn malformed(&self) {
+        add(&self.core.counters.events_malformed, 1);
+    }
+}
