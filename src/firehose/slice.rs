@@ -10,13 +10,15 @@ use crate::repo::{CheckoutError, Link, hash};
 pub(super) struct Slice {
     root: Link,
     bytes: Bytes,
-    /// The blocks in the order of their links.
+    /// The blocks in the order of their tags.
     blocks: Vec<Block>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Block {
     link: Link,
+    /// The beginning of the link, which tells most of them apart.
+    tag: u64,
     start: u32,
     end: u32,
 }
@@ -34,12 +36,12 @@ impl Slice {
             let Framing::Whole(section) = car::section(rest, offset)? else { return Err(CheckoutError::Cut { offset }) };
             if let Some(digest) = rest.get(..section.block).and_then(<[u8]>::last_chunk).filter(|_| section.related) {
                 let link = Link::from_digest(*digest);
-                blocks.push(Block { link, start: (at + section.block) as u32, end: (at + section.end) as u32 });
+                blocks.push(Block { link, tag: tag(&link), start: (at + section.block) as u32, end: (at + section.end) as u32 });
             }
             at += section.end;
         }
         check(&bytes, &blocks)?;
-        blocks.sort_unstable_by_key(|block| block.link);
+        blocks.sort_unstable_by_key(|block| block.tag);
         Ok(Self { root, bytes, blocks })
     }
 
@@ -59,8 +61,14 @@ impl Slice {
     }
 
     fn find(&self, link: &Link) -> Option<&Block> {
-        self.blocks.binary_search_by(|block| block.link.cmp(link)).ok().and_then(|found| self.blocks.get(found))
+        let tag = tag(link);
+        let first = self.blocks.partition_point(|block| block.tag < tag);
+        self.blocks.get(first..)?.iter().take_while(|block| block.tag == tag).find(|block| block.link == *link)
     }
+}
+
+fn tag(link: &Link) -> u64 {
+    link.digest().first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
 fn check(bytes: &[u8], blocks: &[Block]) -> Result<(), CheckoutError> {

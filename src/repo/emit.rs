@@ -58,8 +58,13 @@ pub(crate) fn cid(out: &mut Vec<u8>, cid: &[u8]) {
     out.extend_from_slice(cid);
 }
 
+/// A link as [`cid`] writes it. Most of a tree node is links, so it is written at once.
+#[inline]
 pub(crate) fn link(out: &mut Vec<u8>, link: &Link) {
-    cid(out, &link.to_bytes());
+    let mut bytes = [0; 41];
+    bytes[..5].copy_from_slice(&[0xd8, 0x2a, 0x58, 0x25, 0x00]);
+    bytes[5..].copy_from_slice(&link.to_bytes());
+    out.extend_from_slice(&bytes);
 }
 
 pub(crate) fn optional_link(out: &mut Vec<u8>, value: Option<&Link>) {

@@ -123,8 +123,10 @@ impl<'b, F: Fn(&Link) -> Option<&'b [u8]>> Loader<'_, F> {
             len if len > MAX_KEY => return Err(TreeFault::LongKey(len)),
             _ => {}
         }
-        let key: Box<[u8]> = [shared, suffix].concat().into();
-        if *key <= *self.last {
+        let mut key = Vec::with_capacity(prefix + suffix.len());
+        key.extend_from_slice(shared);
+        key.extend_from_slice(suffix);
+        if key <= self.last {
             return Err(TreeFault::Order);
         }
         if self.layers {
@@ -135,7 +137,7 @@ impl<'b, F: Fn(&Link) -> Option<&'b [u8]>> Loader<'_, F> {
         }
         self.last.clear();
         self.last.extend_from_slice(&key);
-        Ok(key)
+        Ok(key.into())
     }
 
     fn child(&mut self, parent: Link, link: Option<Link>, height: u32) -> Result<Option<Child>, LoadError> {

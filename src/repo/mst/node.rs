@@ -113,11 +113,13 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    fn literal(&mut self, expected: &[u8]) -> Result<(), NodeFault> {
-        if !self.rest().starts_with(expected) {
+    /// Of a length known to the compiler, so that a few instructions compare it.
+    #[inline]
+    fn literal<const N: usize>(&mut self, expected: &[u8; N]) -> Result<(), NodeFault> {
+        if self.rest().first_chunk() != Some(expected) {
             return Err(NodeFault::Encoding);
         }
-        self.at += expected.len();
+        self.at += N;
         Ok(())
     }
 
@@ -173,12 +175,14 @@ impl Cursor<'_> {
 
     /// A link of any kind: where its digest lies, or 0 when it is not of the allowed kind.
     fn value(&mut self) -> Result<u32, NodeFault> {
-        if self.rest().starts_with(&LINK_HEAD) && self.rest().len() >= LINK_HEAD.len() + 32 {
+        if let Some((link, _)) = self.rest().split_first_chunk::<{ LINK_HEAD.len() + 32 }>()
+            && link.first_chunk() == Some(&LINK_HEAD)
+        {
             let digest = self.at + LINK_HEAD.len();
             self.at = digest + 32;
             return Ok(digest as u32);
         }
-        self.literal(&LINK_HEAD[..2])?;
+        self.literal(&[0xd8, 0x2a])?;
         let cid = self.bytes()?;
         match self.block.get(cid) {
             Some([0, _, ..]) => Ok(0),
