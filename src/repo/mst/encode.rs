@@ -41,7 +41,7 @@ impl Node {
 }
 
 impl Child {
-    pub(super) fn link(&self) -> Link {
+    fn link(&self) -> Link {
         match self {
             Self::Node(node) => node.link.unwrap_or_else(|| Link::of(&node.encode())),
             Self::Stub(link) => **link,

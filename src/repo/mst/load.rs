@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::key_height;
 use super::node::{self, NodeFault};
 use super::tree::{Child, Entry, Node, Tree};
+use super::{common_prefix, key_height};
 use crate::repo::{Link, TreeFault};
 
 /// The highest root accepted: a key of this height has 64 zero bits at the start of its hash.
-const MAX_HEIGHT: u32 = 32;
+pub(crate) const MAX_HEIGHT: u32 = 32;
 /// The longest key accepted, in bytes.
-const MAX_KEY: usize = 1024;
+pub(crate) const MAX_KEY: usize = 1024;
 
 /// Why blocks make no tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,21 +50,19 @@ impl Tree {
     /// # Errors
     /// When the root is not there or any rule is broken.
     pub fn load<'b>(root: Link, block: impl Fn(&Link) -> Option<&'b [u8]>) -> Result<Self, LoadError> {
+        let mut loader = Loader { block: &block, last: Vec::new() };
         let bytes = block(&root).ok_or(LoadError::Root(root))?;
-        Loader { block: &block, last: Vec::new(), layers: true }.root(root, bytes)
-    }
-
-    /// As [`Self::load`], for undoing edits down to a tree that is known: a root that is not there becomes a stub as well, and keys are not checked to
-    /// be on the layers that their hashes give. That costs a hash for each, and the keys that the edits leave alone are those of the known tree.
-    ///
-    /// # Errors
-    /// When a rule is broken.
-    pub(in crate::repo) fn load_part<'b>(root: Link, block: impl Fn(&Link) -> Option<&'b [u8]>) -> Result<Self, LoadError> {
-        match block(&root) {
-            Some(bytes) => Loader { block: &block, last: Vec::new(), layers: false }.root(root, bytes),
-            // Its height does not matter: every edit of it fails.
-            None => Ok(Self { root: Child::Stub(Box::new(root)), height: 0, replaced: Vec::new() }),
+        let decoded = decode(root, bytes)?;
+        let height = match decoded.entries().first() {
+            Some(first) => key_height(first.suffix(bytes)),
+            None if decoded.left(bytes).is_some() => return Err(LoadError::Tree { link: root, fault: TreeFault::BareRoot }),
+            None => 0,
+        };
+        if height > MAX_HEIGHT {
+            return Err(LoadError::Tree { link: root, fault: TreeFault::Height(height as u8) });
         }
+        let node = loader.node(root, bytes, &decoded, height)?;
+        Ok(Self { root: Child::Node(Arc::new(node)), height, replaced: Vec::new() })
     }
 }
 
@@ -79,65 +77,45 @@ struct Loader<'l, F> {
     /// The key read last. Keys are read in their order, so that comparing each with the one before it checks the whole tree,
     /// and that no node is read twice: at most `MAX_HEIGHT` nodes lie between two keys.
     last: Vec<u8>,
-    /// Whether every key's layer is checked.
-    layers: bool,
 }
 
 impl<'b, F: Fn(&Link) -> Option<&'b [u8]>> Loader<'_, F> {
-    fn root(&mut self, link: Link, block: &[u8]) -> Result<Tree, LoadError> {
-        let decoded = decode(link, block)?;
-        let height = match decoded.entries().first() {
-            Some(first) => key_height(first.suffix(block)),
-            None if decoded.left(block).is_some() => return Err(LoadError::Tree { link, fault: TreeFault::BareRoot }),
-            None => 0,
-        };
-        if height > MAX_HEIGHT {
-            return Err(LoadError::Tree { link, fault: TreeFault::Height(height as u8) });
-        }
-        let node = self.node(link, block, &decoded, height)?;
-        Ok(Tree { root: Child::Node(Arc::new(node)), height, replaced: Vec::new() })
-    }
-
     fn node(&mut self, link: Link, block: &[u8], decoded: &node::Node, height: u32) -> Result<Node, LoadError> {
         let broken = |fault| LoadError::Tree { link, fault };
         let left = self.child(link, decoded.left(block), height)?;
-        let mut entries: Vec<Entry> = Vec::with_capacity(decoded.entries().len());
+        let mut entries = Vec::with_capacity(decoded.entries().len());
+        let mut key = Vec::new();
         for entry in decoded.entries() {
-            let before = entries.last().map_or(&[][..], |before| &before.key);
-            let key = self.key(before, entry.prefix as usize, entry.suffix(block), height).map_err(broken)?;
+            self.key(&mut key, entry.prefix as usize, entry.suffix(block), height).map_err(broken)?;
             let value = entry.value(block).ok_or(LoadError::Value(link))?;
             let right = self.child(link, entry.tree(block), height)?;
-            entries.push(Entry { key, value, right });
+            entries.push(Entry { key: key.as_slice().into(), value, right });
         }
         Ok(Node { link: Some(link), left, entries })
     }
 
-    /// The key that shares `prefix` bytes with the one before it in its node, and is checked.
-    fn key(&mut self, before: &[u8], prefix: usize, suffix: &[u8], height: u32) -> Result<Box<[u8]>, TreeFault> {
-        let shared = before.get(..prefix).ok_or(TreeFault::Prefix)?;
-        if before.get(prefix).is_some_and(|next| suffix.first() == Some(next)) {
+    /// Turns the key before into the next one and checks it.
+    fn key(&mut self, key: &mut Vec<u8>, prefix: usize, suffix: &[u8], height: u32) -> Result<(), TreeFault> {
+        let shared = key.get(..prefix).ok_or(TreeFault::Prefix)?;
+        let next = [shared, suffix].concat();
+        if common_prefix(key, &next) != prefix {
             return Err(TreeFault::Prefix);
         }
-        match prefix + suffix.len() {
+        match next.len() {
             0 => return Err(TreeFault::EmptyKey),
             len if len > MAX_KEY => return Err(TreeFault::LongKey(len)),
             _ => {}
         }
-        let mut key = Vec::with_capacity(prefix + suffix.len());
-        key.extend_from_slice(shared);
-        key.extend_from_slice(suffix);
-        if key <= self.last {
+        if next <= self.last {
             return Err(TreeFault::Order);
         }
-        if self.layers {
-            let layer = key_height(&key);
-            if layer != height {
-                return Err(TreeFault::Layer { key: layer as u8, node: height as u8 });
-            }
+        let layer = key_height(&next);
+        if layer != height {
+            return Err(TreeFault::Layer { key: layer as u8, node: height as u8 });
         }
-        self.last.clear();
-        self.last.extend_from_slice(&key);
-        Ok(key.into())
+        self.last.clone_from(&next);
+        *key = next;
+        Ok(())
     }
 
     fn child(&mut self, parent: Link, link: Option<Link>, height: u32) -> Result<Option<Child>, LoadError> {

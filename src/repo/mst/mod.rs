@@ -8,6 +8,7 @@ mod tree;
 mod visit;
 
 pub use load::LoadError;
+pub(crate) use load::{MAX_HEIGHT, MAX_KEY};
 pub use node::NodeFault;
 pub(crate) use node::{Entry, Node};
 pub use tree::{Sealed, StubReached, Tree};
@@ -34,5 +35,14 @@ pub(crate) fn height_of_hash(hash: &[u8; 32]) -> u32 {
 
 /// How many bytes two keys have in common at their start.
 pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
-    left.iter().zip(right).take_while(|(left, right)| left == right).count()
+    let mut shared = 0;
+    // Eight bytes at a time: keys share most of their bytes.
+    for (left, right) in left.as_chunks::<8>().0.iter().zip(right.as_chunks::<8>().0) {
+        match u64::from_le_bytes(*left) ^ u64::from_le_bytes(*right) {
+            0 => shared += 8,
+            differ => return shared + differ.trailing_zeros() as usize / 8,
+        }
+    }
+    let rest = left.iter().zip(right).skip(shared);
+    shared + rest.take_while(|(left, right)| left == right).count()
 }

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::key_height;
-use crate::repo::{Link, TreeFault};
+use crate::repo::Link;
 
 /// A tree in memory, to be edited.
 ///
@@ -76,7 +76,15 @@ impl Tree {
     /// # Errors
     /// When the key would be inside a stub.
     pub fn get(&self, key: &[u8]) -> Result<Option<Link>, StubReached> {
-        Ok(self.locate(key)?.map(|(value, _)| value))
+        let mut child = Some(&self.root);
+        while let Some(subtree) = child {
+            let node = subtree.node()?;
+            child = match node.search(key) {
+                Ok(found) => return Ok(Some(node.entries[found].value)),
+                Err(slot) => node.slot(slot),
+            };
+        }
+        Ok(None)
     }
 
     /// Sets the value of a key and returns the value it had.
@@ -98,40 +106,9 @@ impl Tree {
         if self.get(key)?.is_none() {
             return Ok(None);
         }
-        self.remove_found(key)
-    }
-
-    /// As [`Self::remove`], of a key that is known to be there.
-    pub(in crate::repo) fn remove_found(&mut self, key: &[u8]) -> Result<Option<Link>, StubReached> {
         let removed = self.root.remove(key, &mut self.replaced)?;
         self.trim();
         Ok(removed)
-    }
-
-    /// The value of a key and the height of the node that has it.
-    pub(in crate::repo) fn locate(&self, key: &[u8]) -> Result<Option<(Link, u32)>, StubReached> {
-        let (mut child, mut height) = (Some(&self.root), self.height);
-        while let Some(subtree) = child {
-            let node = subtree.node()?;
-            child = match node.search(key) {
-                Ok(found) => return Ok(Some((node.entries[found].value, height))),
-                Err(slot) => node.slot(slot),
-            };
-            height = height.saturating_sub(1);
-        }
-        Ok(None)
-    }
-
-    /// What is wrong with the layer of the root, going by its first key. Nothing is known of a root that is not there.
-    pub(in crate::repo) fn root_fault(&self) -> Option<TreeFault> {
-        let first = self.root.node().ok()?.entries.first()?;
-        let layer = key_height(&first.key);
-        (layer != self.height).then_some(TreeFault::Layer { key: layer as u8, node: self.height as u8 })
-    }
-
-    /// The link of the root, hashing what changed since the last seal without keeping the hashes.
-    pub(in crate::repo) fn root_link(&self) -> Link {
-        self.root.link()
     }
 
     /// Hashes what changed since the last seal.
