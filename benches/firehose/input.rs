@@ -18,7 +18,6 @@ const BEGIN: u64 = 1_790_000_000_000_000;
 /// Commits of some repos.
 pub struct Input {
     pub frames: Vec<Bytes>,
-    pub dids: Vec<Did>,
     pub key: PublicKey,
 }
 
@@ -40,7 +39,7 @@ impl Input {
                 frames.push(repo.commit(number, frames.len() as u64 + 1, &key));
             }
         }
-        Self { frames, dids: made.into_iter().map(|repo| repo.did).collect(), key: key.public().clone() }
+        Self { frames, key: key.public().clone() }
     }
 
     /// How many bytes a frame has on average.
