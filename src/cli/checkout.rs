@@ -1,30 +1,31 @@
 //! `backfill checkout`: repos from their hosts or from CAR files, verified, as JSON lines.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+mod out;
+mod patience;
+mod print;
+mod source;
+
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, stream};
-use tokio::time::Instant;
+use print::{PrintError, print};
+use source::{Failed, FileKey, Repo, Servers, Source};
 use url::Url;
 
 use super::report::{count, say};
 use super::{Answer, wrong_usage};
 use crate::consumer::CollectionFilter;
-use crate::engine::{CheckoutFailure, Fetcher, error_chain};
-use crate::fetch::{Disposition, HttpOptions, HttpSource, Pace, PaceOptions, Spool, SpoolBudget, SpoolOptions, user_agent};
-use crate::identity::{CacheOptions, CachedResolver, HttpResolver, Resolver, ResolverOptions};
-use crate::repo::{Checkout, Leaves, PublicKey, Records, json, record};
+use crate::engine::error_chain;
+use crate::fetch::user_agent;
+use crate::repo::PublicKey;
 use crate::syntax::Did;
 
 /// Repos that are fetched at the same time.
 const PARALLEL: usize = 4;
-/// How long a host that refuses for load is waited for.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// Bytes that all repos under way may hold in memory; beyond, they lie in temporary files.
-const SPOOL_BUDGET: u64 = 64 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -66,283 +67,122 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
         (Err(error), _) => wrong_usage(&error),
         (_, Err(error)) => wrong_usage(&error),
     };
-    let mut repos = Vec::new();
-    for repo in &arguments.repos {
-        match Did::new(repo) {
-            Ok(did) => repos.push(Repo::Did(did)),
-            Err(error) if repo.starts_with("did:") => wrong_usage(&error),
-            Err(_) if repo.is_empty() || repo.starts_with("at://") => wrong_usage(&format!("{repo:?} is neither a DID nor a file")),
-            Err(_) => repos.push(Repo::File(repo.into())),
-        }
-    }
-    let of_files = arguments.no_verify_signature || key.is_some();
-    if of_files && repos.iter().any(|repo| matches!(repo, Repo::Did(_))) {
+    let repos = repos(&arguments.repos);
+    let of_dids = repos.iter().any(|repo| matches!(repo, Repo::Did(_)));
+    if of_dids && (arguments.no_verify_signature || key.is_some()) {
         wrong_usage(&"--key and --no-verify-signature are for files; the repo of a DID is verified with the key of its DID document");
     }
-    let source = Source::new(&arguments, key)?;
-    let mut out = Out::open(arguments.out.as_deref())?;
-    let (mut all_well, mut any_printed) = (true, false);
-    let source = &source;
-    let mut checkouts = stream::iter(&repos).map(|repo| async move { (repo, source.checkout(repo).await) }).buffered(PARALLEL);
-    while let Some((repo, checkout)) = checkouts.next().await {
+    let stop = Stop::default();
+    let source = source(&arguments, key, &stop);
+    if of_dids {
+        source.connect().await?;
+    }
+    let (writer, replacement) = tokio::task::spawn_blocking(move || out::open(arguments.out.as_deref())).await??;
+    let Printed { all_well, any } = print_all(&repos, &source, &filter, writer, &stop).await?;
+    if let (true, Some(replacement)) = (any, replacement) {
+        replacement.keep()?;
+    }
+    Ok(all_well)
+}
+
+/// Sorts the DIDs from the files.
+fn repos(arguments: &[String]) -> Vec<Repo> {
+    let repo = |repo: &String| match Did::new(repo) {
+        Ok(did) => Repo::Did(did),
+        Err(error) if repo.starts_with("did:") => wrong_usage(&error),
+        Err(_) if repo.is_empty() || repo.starts_with("at://") => wrong_usage(&format!("{repo:?} is neither a DID nor a file")),
+        Err(_) => Repo::File(repo.into()),
+    };
+    arguments.iter().map(repo).collect()
+}
+
+fn source(arguments: &Arguments, key: Option<PublicKey>, stop: &Stop) -> Source {
+    let servers = Servers {
+        plc_url: arguments.plc_url.clone(),
+        host: arguments.host.clone(),
+        user_agent: user_agent(arguments.contact.as_deref()),
+        development: arguments.development,
+    };
+    let file_key = match key {
+        Some(key) => FileKey::Given(key),
+        None if arguments.no_verify_signature => FileKey::Unchecked,
+        None => FileKey::Resolve,
+    };
+    Source::new(servers, file_key, Arc::clone(&stop.0))
+}
+
+/// Tells the threads of a run that it is over, when it is dropped: what was printed so far is not wanted any more.
+#[derive(Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What became of a run.
+struct Printed {
+    /// No repo failed.
+    all_well: bool,
+    /// Some repo was printed.
+    any: bool,
+}
+
+async fn print_all(
+    repos: &[Repo],
+    source: &Source,
+    filter: &CollectionFilter,
+    mut out: out::Writer,
+    stop: &Stop,
+) -> Result<Printed, Failed> {
+    let (mut all_well, mut any) = (true, false);
+    let mut checkouts = stream::iter(0..repos.len()).map(|at| source.checkout(&repos[at])).buffered(PARALLEL);
+    for repo in repos {
+        let Some(checkout) = checkouts.next().await else { break };
         let checkout = match checkout {
             Ok(checkout) => checkout,
             Err(error) => {
-                say(format_args!("{repo}: {}", error_chain(error.as_ref())));
+                failed(repo, &error_chain(error.as_ref()));
                 all_well = false;
                 continue;
             }
         };
-        let filter = filter.clone();
+        let (filter, stop) = (filter.clone(), Arc::clone(&stop.0));
         let printing = tokio::task::spawn_blocking(move || {
-            let printed = print(&checkout, &filter, &mut out);
+            let printed = print(&checkout, &filter, &mut out, &stop);
             (out, checkout, printed)
         });
         let (returned, checkout, printed) = printing.await?;
         out = returned;
         match printed {
             Ok(printed) => {
-                any_printed = true;
+                any = true;
                 let (did, rev) = (checkout.commit().did(), checkout.commit().rev());
                 say(format_args!("{did}: {} records at {rev}, {} dropped", count(printed.records), count(printed.dropped)));
             }
             // Nobody reads on: not a failure of any repo.
-            Err(PrintError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(all_well),
+            Err(PrintError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Printed { all_well, any: false }),
             Err(PrintError::Out(error)) => return Err(format!("cannot write: {error}").into()),
             Err(PrintError::Repo(error)) => {
-                say(format_args!("{repo}: {}", error_chain(&error)));
+                failed(repo, &error_chain(&error));
                 all_well = false;
             }
+            Err(PrintError::Stopped) => return Ok(Printed { all_well, any: false }),
         }
     }
-    if any_printed {
-        out.keep()?;
-    }
-    Ok(all_well)
+    Ok(Printed { all_well, any })
 }
 
-/// Where the lines go.
-enum Out {
-    Standard(io::Stdout),
-    /// A file beside the one that was asked for, which it takes the place of at the end: until then, and if all fails, that one is as it was.
-    Replacing(tempfile::NamedTempFile, PathBuf),
-    /// What is no regular file cannot be replaced.
-    Special(File),
-}
-
-impl Out {
-    fn open(path: Option<&Path>) -> Result<Self, Failed> {
-        let Some(path) = path else { return Ok(Self::Standard(io::stdout())) };
-        let named = |error: io::Error| format!("{}: {error}", path.display());
-        if path.metadata().is_ok_and(|found| !found.is_file()) {
-            return Ok(Self::Special(File::options().write(true).open(path).map_err(named)?));
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let beside = tempfile::Builder::new().prefix(".backfill-").permissions(usual_permissions()).tempfile_in(folder).map_err(named)?;
-        Ok(Self::Replacing(beside, path.to_owned()))
-    }
-
-    fn keep(self) -> Result<(), Failed> {
-        match self {
-            Self::Replacing(beside, path) => {
-                beside.persist(&path).map_err(|error| format!("{}: {}", path.display(), error.error))?;
-                Ok(())
-            }
-            Self::Standard(_) | Self::Special(_) => Ok(()),
-        }
-    }
-}
-
-/// Those of a file that is simply created: temporary files are otherwise for their owner alone.
-fn usual_permissions() -> std::fs::Permissions {
-    #[cfg(unix)]
-    return std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    #[cfg(not(unix))]
-    return std::fs::metadata(".").map(|here| here.permissions()).expect("the current folder is there");
-}
-
-impl Write for Out {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Standard(out) => out.write(bytes),
-            Self::Replacing(out, _) => out.write(bytes),
-            Self::Special(out) => out.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Standard(out) => out.flush(),
-            Self::Replacing(out, _) => out.flush(),
-            Self::Special(out) => out.flush(),
-        }
+/// Says why a repo failed. Most that is said of a DID names it already.
+fn failed(repo: &Repo, why: &dyn Display) {
+    let why = why.to_string();
+    match repo {
+        Repo::Did(did) if why.contains(did.as_str()) => say(why),
+        _ => say(format_args!("{repo}: {why}")),
     }
 }
 
 fn parse_key(text: &str) -> Result<PublicKey, crate::repo::KeyError> {
     PublicKey::from_multikey(text.strip_prefix("did:key:").unwrap_or(text))
-}
-
-enum Repo {
-    Did(Did),
-    File(PathBuf),
-}
-
-impl std::fmt::Display for Repo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Did(did) => did.fmt(f),
-            Self::File(path) => path.display().fmt(f),
-        }
-    }
-}
-
-/// How the signature of a repo in a file is checked.
-enum FileKey {
-    Resolve,
-    Given(PublicKey),
-    Unchecked,
-}
-
-struct Source {
-    resolver: Arc<dyn Resolver>,
-    fetcher: Fetcher,
-    pace: Pace,
-    budget: SpoolBudget,
-    file_key: FileKey,
-}
-
-type Failed = Box<dyn std::error::Error + Send + Sync>;
-
-impl Source {
-    fn new(arguments: &Arguments, key: Option<PublicKey>) -> Result<Self, Failed> {
-        let development = arguments.development;
-        let agent = user_agent(arguments.contact.as_deref());
-        let mut options = ResolverOptions { development, user_agent: agent.clone(), ..ResolverOptions::default() };
-        if let Some(url) = &arguments.plc_url {
-            options.plc_url = url.clone();
-        }
-        let resolver: Arc<dyn Resolver> = Arc::new(CachedResolver::new(HttpResolver::new(options)?, CacheOptions::default()));
-        let pace = Pace::new(PaceOptions::default());
-        let mut source = HttpSource::new(HttpOptions { development, user_agent: agent, ..HttpOptions::default() }, pace.clone())?;
-        if let Some(host) = &arguments.host {
-            source = source.with_checkout_path(host)?;
-        }
-        let budget = SpoolBudget::new(SPOOL_BUDGET);
-        let fetcher = Fetcher::new(Arc::clone(&resolver), Arc::new(source), SpoolOptions::default(), budget.clone());
-        let file_key = match key {
-            Some(key) => FileKey::Given(key),
-            None if arguments.no_verify_signature => FileKey::Unchecked,
-            None => FileKey::Resolve,
-        };
-        Ok(Self { resolver, fetcher, pace, budget, file_key })
-    }
-
-    async fn checkout(&self, repo: &Repo) -> Result<Arc<Checkout>, Failed> {
-        match repo {
-            Repo::Did(did) => {
-                let deadline = Instant::now() + PATIENCE;
-                loop {
-                    match self.fetch(did).await {
-                        Ok(checkout) => return Ok(checkout),
-                        // A refusal for load is no failure: the host, or the directory, is asked again when it is ready.
-                        Err(error) => match error.disposition() {
-                            Disposition::Refused(pause) if Instant::now() + pause < deadline => {
-                                say(format_args!("{did}: refused for load, asked again in {} s", pause.as_secs()));
-                                tokio::time::sleep(pause).await;
-                            }
-                            Disposition::Refused(_) | Disposition::Failed(_) | Disposition::Unavailable(_) => return Err(error.into()),
-                        },
-                    }
-                }
-            }
-            Repo::File(path) => {
-                let (path, spool) = (path.clone(), Spool::new(SpoolOptions::default(), &self.budget));
-                let checkout = tokio::task::spawn_blocking(move || read(&path, spool)).await??;
-                let did = checkout.commit().did();
-                match &self.file_key {
-                    FileKey::Unchecked => {}
-                    FileKey::Given(key) => checkout.verify(did, key)?,
-                    FileKey::Resolve => checkout.verify(did, &self.resolver.resolve(did).await?.key)?,
-                }
-                Ok(Arc::new(checkout))
-            }
-        }
-    }
-}
-
-impl Source {
-    async fn fetch(&self, did: &Did) -> Result<Arc<Checkout>, CheckoutFailure> {
-        let identity = self.fetcher.identity(did).await?;
-        let permit = self.pace.admit(&self.fetcher.host(&identity)).await;
-        Ok(self.fetcher.fetch(&identity, permit).await?.0)
-    }
-}
-
-fn read(path: &Path, mut spool: Spool) -> Result<Checkout, Failed> {
-    let mut file = File::open(path)?;
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(spool.finish()?),
-            read => spool.push(&buffer[..read])?,
-        }
-    }
-}
-
-#[derive(Default)]
-struct Printed {
-    records: u64,
-    dropped: u64,
-}
-
-enum PrintError {
-    Repo(crate::repo::CheckoutError),
-    Out(io::Error),
-}
-
-impl From<crate::repo::CheckoutError> for PrintError {
-    fn from(error: crate::repo::CheckoutError) -> Self {
-        Self::Repo(error)
-    }
-}
-
-/// Prints all records, once the whole tree has been walked without finding anything wrong.
-fn print(checkout: &Arc<Checkout>, filter: &CollectionFilter, out: &mut (dyn Write + Send)) -> Result<Printed, PrintError> {
-    let mut leaves = Leaves::new();
-    let mut rehearsal = checkout.walk();
-    while rehearsal.next(&mut leaves, 4096)? {}
-
-    let (did, rev) = (checkout.commit().did(), checkout.commit().rev());
-    let mut out = BufWriter::with_capacity(64 << 10, out);
-    let mut printed = Printed::default();
-    let (mut walk, mut wanted, mut records, mut line) = (checkout.walk(), Vec::new(), Records::new(), Vec::new());
-    while walk.next(&mut leaves, 512)? {
-        for dropped in leaves.dropped() {
-            say(format_args!("{did}: record {:?} dropped: {}", dropped.key, dropped.fault));
-            printed.dropped += 1;
-        }
-        wanted.clear();
-        wanted.extend((0u32..).zip(leaves.iter()).filter(|(_, leaf)| filter.takes(leaf.path.collection())).map(|(at, _)| at));
-        walk.read(&leaves, &wanted, &mut records)?;
-        for (leaf, bytes) in wanted.iter().filter_map(|at| leaves.get(*at as usize)).zip(records.iter()) {
-            line.clear();
-            // DIDs, revs, paths and CIDs hold no character that JSON would have to escape.
-            let head = write!(line, r#"{{"did":"{did}","rev":"{rev}","path":"{}","cid":"{}","record":"#, leaf.path, leaf.link);
-            head.map_err(PrintError::Out)?;
-            match record::check(bytes).and_then(|()| json::write(bytes, &mut line)) {
-                Ok(()) => {
-                    line.extend_from_slice(b"}\n");
-                    out.write_all(&line).map_err(PrintError::Out)?;
-                    printed.records += 1;
-                }
-                Err(fault) => {
-                    say(format_args!("{did}: record {} dropped: {fault}", leaf.path));
-                    printed.dropped += 1;
-                }
-            }
-        }
-    }
-    out.flush().map_err(PrintError::Out)?;
-    Ok(printed)
 }

@@ -11,15 +11,15 @@ use consumer::{Difference, Ledger};
 use serde::Serialize;
 use show::Show;
 
-use super::Answer;
 use super::report::{count, say};
+use super::{Answer, wrong_usage};
 use crate::engine::{Backfiller, FollowOptions, Options, Progress};
 use crate::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use crate::firehose::{ClientOptions, Upstream};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use crate::job::OpSet;
 use crate::sim::{Fault, HostOptions, Network, NetworkOptions, RetryHint, Rule, Sizes, World, Writer, WriterOptions};
-use crate::store::{DieselStore, Store};
+use crate::store::{DieselStore, Store, StoreError};
 
 /// Requests per second to each host: slow enough to watch, fast enough for two minutes.
 const HOST_RATE: f64 = 12.0;
@@ -74,14 +74,17 @@ struct Summary {
 
 pub(super) async fn run(arguments: Arguments) -> Answer {
     let (path, _folder) = match &arguments.db {
-        Some(path) if path.exists() => return Err(format!("{} exists; the demo wants a store of its own", path.display()).into()),
+        Some(path) if path.exists() => wrong_usage(&format!("{} exists; the demo wants a store of its own", path.display())),
         Some(path) => (path.clone(), None),
         None => {
             let folder = tempfile::tempdir()?;
             (folder.path().join("demo.db"), Some(folder))
         }
     };
-    let store = DieselStore::open(&path).map_err(|error| format!("{}: {}", path.display(), crate::engine::error_chain(&error)))?;
+    let store = DieselStore::open(&path).map_err(|error| match error {
+        StoreError::InUse { .. } => error.to_string(),
+        _ => format!("{}: {}", path.display(), crate::engine::error_chain(&error)),
+    })?;
     let store: Arc<dyn Store> = Arc::new(store);
     say(format_args!("making a network of {} repos with {} records", count(arguments.repos.into()), count(arguments.records)));
     let world = World::builder()

@@ -4,12 +4,15 @@ mod checkout;
 mod demo;
 mod report;
 mod run;
+mod signals;
 
 use std::io::{IsTerminal, Write};
-use std::pin::Pin;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use signals::Signals;
 
 /// Keeps a copy of AT Protocol repositories complete and current.
 #[derive(Debug, Parser)]
@@ -36,9 +39,14 @@ enum Command {
 /// What a command answers: whether all went well, or why it could not do its work at all.
 type Answer = Result<bool, Box<dyn std::error::Error + Send + Sync>>;
 
+/// How long an interrupted command may take to notice and to remove what it made. Commonly it is a few milliseconds.
+const CLEARING: Duration = Duration::from_secs(2);
+/// A thread that waits for a disk, a pipe or a name server is left behind after so long.
+const LEAVING: Duration = Duration::from_millis(400);
+
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = arguments();
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
@@ -46,21 +54,8 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
     };
-    let answer = runtime.block_on(async {
-        let work: Pin<Box<dyn Future<Output = Answer>>> = match arguments.command {
-            Command::Checkout(arguments) => Box::pin(checkout::run(*arguments)),
-            Command::Demo(arguments) => Box::pin(demo::run(arguments)),
-            // To be interrupted is how it ends.
-            Command::Run(arguments) => return Some(run::run(*arguments, interrupted()).await),
-        };
-        // Dropping the work removes its temporary files.
-        tokio::select! {
-            answer = work => Some(answer),
-            () = interrupted() => None,
-        }
-    });
-    // A thread that waits for a disk or a name server may be left behind.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    let answer = runtime.block_on(answer(arguments.command));
+    runtime.shutdown_timeout(LEAVING);
     match answer {
         Some(Ok(true)) => ExitCode::SUCCESS,
         Some(Ok(false)) => ExitCode::from(1),
@@ -69,24 +64,41 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Waits for an interrupt or a request to end.
-async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-            tokio::select! {
-                _ = interrupt.recv() => return,
-                _ = terminate.recv() => return,
-            }
+/// The arguments. An environment variable that is set to nothing counts as not set.
+fn arguments() -> Arguments {
+    let is_empty = |name: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let command = Arguments::command().mut_subcommands(|command| {
+        command.mut_args(|argument| match argument.get_env() {
+            Some(name) if is_empty(name) => argument.env(Resettable::Reset),
+            _ => argument,
+        })
+    });
+    Arguments::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
+/// Carries a command out; none if the program was interrupted meanwhile.
+async fn answer(command: Command) -> Option<Answer> {
+    // Before anything is made that would have to be removed.
+    let mut signals = Signals::heed();
+    // Apart from this thread, so that signals are noticed whatever the command does.
+    let mut work = match command {
+        Command::Checkout(arguments) => tokio::spawn(checkout::run(*arguments)),
+        Command::Demo(arguments) => tokio::spawn(demo::run(arguments)),
+        // To be interrupted is how it ends.
+        Command::Run(arguments) => return Some(run::run(*arguments, signals.received()).await),
+    };
+    tokio::select! {
+        answer = &mut work => Some(answer.unwrap_or_else(|error| match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => Err(error.into()),
+        })),
+        () = signals.received() => {
+            // Dropping the work removes its temporary files.
+            work.abort();
+            let _ = tokio::time::timeout(CLEARING, work).await;
+            None
         }
     }
-    #[cfg(not(unix))]
-    if tokio::signal::ctrl_c().await.is_ok() {
-        return;
-    }
-    // Signals cannot be waited for: they end the process as they always do.
-    std::future::pending().await
 }
 
 /// Ends the program with exit code 2 and clap's way of saying what is wrong.

@@ -12,7 +12,8 @@ use crate::syntax::{Did, RecordPathRef, Rev};
 
 /// Receives the changes of repos. Implemented by the user.
 ///
-/// * Returning `Ok` acknowledges: the change will not come again, unless the process dies, or the checkout fails, before that is recorded.
+/// * Returning `Ok` acknowledges: the change will not come again, unless, before that is recorded, the process dies, the checkout fails, or the attempts
+///   of its delivery are used up: one of commits is then planned anew, with all of its changes.
 /// * Returning [`HandlerError::Retry`] (any error becomes one through `?`) has the change come again after a pause: with the default [`Handler::batch`]
 ///   that change alone, with one of your own its whole delivery. After [`handler_attempts`](crate::engine::Options::handler_attempts) the job fails and says why.
 /// * Changes of one repo come in order: a checkout first, then commit after commit. Different repos come in parallel.

@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use moka::future::Cache;
 use tokio::time::Instant;
 
-use super::{Resolved, Resolver};
+use super::{ResolveCause, ResolveError, Resolved, Resolver};
 use crate::syntax::Did;
 
 /// For how long, and how much, a [`CachedResolver`] remembers.
@@ -17,7 +17,8 @@ pub struct CacheOptions {
     pub found: Duration,
     /// How long an error that lies in the account counts: not found, tombstoned, a broken document. Default 2 min.
     pub error: Duration,
-    /// How long an error that lies in the server counts: just enough that many jobs do not all run into it. Default 10 s.
+    /// How long an error that lies in the server counts: just enough that many jobs do not all run into it. A refusal counts no
+    /// longer than the server is left alone. Default 10 s.
     pub transient: Duration,
     /// The least time between two look-ups of one DID, whoever asks for a fresh one: a flood of bad signatures or of identity events does not
     /// become a flood of look-ups. Default 10 s.
@@ -101,6 +102,8 @@ impl<R: Resolver> CachedResolver<R> {
         let resolved = self.resolver.resolve(did).await;
         let lasting = match &resolved {
             Ok(_) => self.options.found,
+            // Once the server may be asked again, nobody is to wait for this memory of it.
+            Err(ResolveError { cause: ResolveCause::Refused { pause }, .. }) => self.options.transient.min(*pause),
             Err(error) if error.is_transient() => self.options.transient,
             Err(_) => self.options.error,
         };

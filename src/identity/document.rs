@@ -38,12 +38,22 @@ pub enum DocumentError {
 
 /// Reads an account's key and PDS from its DID document. With `development`, the PDS may be plain `http`.
 pub(super) fn parse(did: &Did, document: &[u8], development: bool) -> Result<Identity, DocumentError> {
+    let document = own_document(did, document)?;
+    Ok(Identity { did: did.clone(), key: key(did, &document)?, pds: pds(did, &document, development)? })
+}
+
+/// Reads an account's key alone from its DID document, whatever is said of a PDS.
+pub(super) fn parse_key(did: &Did, document: &[u8]) -> Result<PublicKey, DocumentError> {
+    key(did, &own_document(did, document)?)
+}
+
+fn own_document(did: &Did, document: &[u8]) -> Result<Value, DocumentError> {
     let document: Value = serde_json::from_slice(document).map_err(|_| DocumentError::NotJson)?;
     let id = document.get("id").and_then(Value::as_str).unwrap_or_default();
     if id != did.as_str() {
         return Err(DocumentError::WrongId { found: cut(id) });
     }
-    Ok(Identity { did: did.clone(), key: key(did, &document)?, pds: pds(did, &document, development)? })
+    Ok(document)
 }
 
 /// The first method `#atproto` that the account itself controls.
@@ -174,6 +184,20 @@ mod tests {
         assert!(matches!(read(&document(vec![not_a_key], vec![good_service()])), Err(DocumentError::Key(_))));
         assert_eq!(parse(&did(), b"<html>", false), Err(DocumentError::NotJson));
         assert_eq!(read(&json!({"id": DID, "verificationMethod": {}, "service": "x"})), Err(DocumentError::NoKey));
+    }
+
+    #[test]
+    fn the_key_alone_needs_no_usable_pds_but_all_else() {
+        let key = |document: &Value| parse_key(&did(), document.to_string().as_bytes());
+        for services in [vec![], vec![service("#atproto_pds", "AtprotoPersonalDataServer", "http://localhost:2583")], vec![good_service()]]
+        {
+            assert_eq!(key(&document(vec![good_method()], services)).unwrap().to_multikey(), KEY);
+        }
+        assert_eq!(key(&document(vec![], vec![good_service()])), Err(DocumentError::NoKey));
+        let mut other = document(vec![good_method()], vec![]);
+        other["id"] = json!("did:plc:ewvi7nxzyoun6zhxrhs64oix");
+        assert!(matches!(key(&other), Err(DocumentError::WrongId { .. })));
+        assert_eq!(parse_key(&did(), b"<html>"), Err(DocumentError::NotJson));
     }
 
     #[test]

@@ -7,8 +7,9 @@ use reqwest::{Client, Response};
 use tokio::time::Instant;
 use url::Url;
 
-use super::{ResolveCause, ResolveError, Resolved, Resolver, document, web};
+use super::{DocumentError, ResolveCause, ResolveError, Resolved, Resolver, document, web};
 use crate::fetch::{Backoff, ClientError, Host, HttpOptions, Pace, PaceOptions, Permit, Rate, Transport, client, user_agent};
+use crate::repo::PublicKey;
 use crate::syntax::Did;
 
 /// The most that is read of a DID document, in bytes.
@@ -107,13 +108,31 @@ impl HttpResolver {
         }
     }
 
-    async fn look_up(&self, did: &Did) -> Resolved {
-        let mut server = String::new();
-        let asked = self.ask(did, &mut server).await;
-        asked.map_err(|cause| ResolveError { did: did.clone(), server, cause })
+    /// Looks up the key that signs an account's commits, and nothing else: the document need not name a PDS that can be used.
+    ///
+    /// # Errors
+    /// As [`Resolver::resolve`].
+    pub async fn key(&self, did: &Did) -> Result<PublicKey, ResolveError> {
+        let (document, server) = self.document(did).await?;
+        document::parse_key(did, &document).map_err(|error| broken(did, server, error))
     }
 
-    async fn ask(&self, did: &Did, server: &mut String) -> Result<Arc<super::Identity>, ResolveCause> {
+    async fn look_up(&self, did: &Did) -> Resolved {
+        let (document, server) = self.document(did).await?;
+        let identity = document::parse(did, &document, self.options.development);
+        identity.map(Arc::new).map_err(|error| broken(did, server, error))
+    }
+
+    /// The document of a DID, and the server that gave it.
+    async fn document(&self, did: &Did) -> Result<(Vec<u8>, String), ResolveError> {
+        let mut server = String::new();
+        match self.ask(did, &mut server).await {
+            Ok(document) => Ok((document, server)),
+            Err(cause) => Err(ResolveError { did: did.clone(), server, cause }),
+        }
+    }
+
+    async fn ask(&self, did: &Did, server: &mut String) -> Result<Vec<u8>, ResolveCause> {
         let (url, client) = self.place(did).map_err(|rule| ResolveCause::Unsupported { rule })?;
         let host = Host::of_url(&url).map_err(|error| ResolveCause::Unsupported { rule: error.rule })?;
         host.name().clone_into(server);
@@ -122,15 +141,15 @@ impl HttpResolver {
             let now = Instant::now();
             ResolveCause::Refused { pause: wait.until.unwrap_or(now).saturating_duration_since(now) }
         })?;
-        let document = match tokio::time::timeout_at(deadline, fetch(client, url, &permit, did)).await {
-            Ok(document) => document?,
-            Err(_) => {
-                permit.troubled();
-                return Err(ResolveCause::Timeout { after: self.options.total_timeout });
-            }
-        };
-        Ok(Arc::new(document::parse(did, &document, self.options.development)?))
+        tokio::time::timeout_at(deadline, fetch(client, url, &permit, did)).await.unwrap_or_else(|_| {
+            permit.troubled();
+            Err(ResolveCause::Timeout { after: self.options.total_timeout })
+        })
     }
+}
+
+fn broken(did: &Did, server: String, error: DocumentError) -> ResolveError {
+    ResolveError { did: did.clone(), server, cause: error.into() }
 }
 
 async fn fetch(client: &Client, url: Url, permit: &Permit, did: &Did) -> Result<Vec<u8>, ResolveCause> {

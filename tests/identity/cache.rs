@@ -66,6 +66,21 @@ async fn what_was_found_is_remembered_for_a_day_and_errors_for_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_is_remembered_no_longer_than_the_server_is_left_alone() {
+    for (pause, lasting) in [(3, 3), (10, 10), (300, 10)] {
+        let (counting, cache) = cached(CacheOptions::default());
+        counting.fail_with(Some(ResolveCause::Refused { pause: Duration::from_secs(pause) }));
+        cache.resolve(&did(PLC)).await.expect_err("refused");
+        advance(Duration::from_secs(lasting) - Duration::from_millis(1)).await;
+        cache.resolve(&did(PLC)).await.expect_err("refused");
+        assert_eq!(counting.asked(), 1, "{pause} s: it still counts");
+        advance(Duration::from_millis(1)).await;
+        cache.resolve(&did(PLC)).await.expect_err("refused");
+        assert_eq!(counting.asked(), 2, "{pause} s: the server may be asked");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_account_is_found_again_after_two_minutes_of_trouble() {
     let (counting, cache) = cached(CacheOptions::default());
     counting.fail_with(Some(ResolveCause::Status { status: 500 }));
