@@ -3,10 +3,19 @@
 
 #[path = "interop/copy.rs"]
 mod copy;
+#[cfg(all(unix, feature = "cli"))]
+#[path = "interop/fold.rs"]
+mod fold;
+#[cfg(all(unix, feature = "cli"))]
+#[path = "interop/killed.rs"]
+mod killed;
 #[path = "interop/network.rs"]
 mod network;
 #[path = "interop/ops.rs"]
 mod ops;
+#[cfg(all(unix, feature = "cli"))]
+#[path = "interop/program.rs"]
+mod program;
 #[path = "interop/truth.rs"]
 mod truth;
 
@@ -24,6 +33,7 @@ use copy::Copy;
 use network::Network;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 /// Accounts whose repos are filled, and one more that has nothing but what is written during the test.
 const FILLED: [&str; 5] = ["aler", "belo", "cami", "deru", "elzo"];
@@ -174,7 +184,7 @@ fn assert_the_test_tested(handed: &Handed, written: &Value, records: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_memory_store_checkouts_during_writes_end_in_what_the_pds_lists() {
     let test = "with_the_memory_store_checkouts_during_writes_end_in_what_the_pds_lists";
-    tokio::time::timeout(WHOLE_TEST, checks_out_and_follows(test, Arc::new(MemoryStore::new()))).await.unwrap();
+    timeout(WHOLE_TEST, checks_out_and_follows(test, Arc::new(MemoryStore::new()))).await.unwrap();
 }
 
 #[cfg(feature = "sqlite")]
@@ -183,7 +193,7 @@ async fn with_sqlite_checkouts_during_writes_end_in_what_the_pds_lists() {
     let test = "with_sqlite_checkouts_during_writes_end_in_what_the_pds_lists";
     let folder = tempfile::tempdir().unwrap();
     let store = atproto_backfill::store::DieselStore::open(folder.path().join("interop.db")).unwrap();
-    tokio::time::timeout(WHOLE_TEST, checks_out_and_follows(test, Arc::new(store))).await.unwrap();
+    timeout(WHOLE_TEST, checks_out_and_follows(test, Arc::new(store))).await.unwrap();
 }
 
 #[cfg(feature = "cli")]
@@ -195,7 +205,7 @@ async fn the_program_prints_what_the_pds_lists() {
     let program = tokio::process::Command::new(env!("CARGO_BIN_EXE_backfill"))
         .args(["checkout", "--development", "--plc-url", &network.plc, &did])
         .output();
-    let output = tokio::time::timeout(WHOLE_TEST, program).await.unwrap().unwrap();
+    let output = timeout(WHOLE_TEST, program).await.unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = |line: &Value, name: &str| line[name].as_str().unwrap().to_owned();
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -203,4 +213,18 @@ async fn the_program_prints_what_the_pds_lists() {
     let printed: Vec<_> = printed.iter().map(|line| (text(line, "path"), (text(line, "cid"), line["record"].clone()))).collect();
     assert_eq!(printed, truth::list_records(&network.pds, &did).await.into_iter().collect::<Vec<_>>());
     network.stop().await;
+}
+
+#[cfg(all(unix, feature = "cli"))]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_ten_times_while_it_follows_a_pds_the_program_ends_with_what_the_pds_lists() {
+    let test = "killed_ten_times_while_it_follows_a_pds_the_program_ends_with_what_the_pds_lists";
+    timeout(WHOLE_TEST, killed::killed_ten_times_it_ends_with_what_the_pds_lists(test, "--pds")).await.unwrap();
+}
+
+#[cfg(all(unix, feature = "cli"))]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_ten_times_while_it_follows_a_relay_the_program_ends_with_what_the_pds_lists() {
+    let test = "killed_ten_times_while_it_follows_a_relay_the_program_ends_with_what_the_pds_lists";
+    timeout(WHOLE_TEST, killed::killed_ten_times_it_ends_with_what_the_pds_lists(test, "--relay")).await.unwrap();
 }

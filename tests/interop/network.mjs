@@ -13,7 +13,9 @@
 //   write {did, writes}                  -> {}            one commit; a write is {action, collection, rkey, value}
 //   list {did}                           -> {records: [{path, cid, value}]}     the PDS's own listing, by path
 //   export {did, file}                   -> {bytes}       writes the repo's CAR to the file
-//   deactivate {did} / activate {did}    -> {}
+//   deactivate {did} / activate {did}    -> {}            the writer leaves it alone meanwhile
+//   delete {did}                         -> {}            deletes the account, for good
+//   handle {did, handle}                 -> {}            changes the account's handle
 //
 // `fill`, `stop` and `write` are answered only after the events of all that they wrote were printed. The process ends
 // when stdin closes, on SIGTERM or SIGINT, when its parent is gone, and in any case after its lifetime (default 900 s).
@@ -71,8 +73,21 @@ function commands({ client, writer, firehose }) {
       writeFileSync(file, car)
       return { bytes: car.length }
     },
-    deactivate: async ({ did }) => void (await client.deactivate(did)),
-    activate: async ({ did }) => void (await client.activate(did)),
+    deactivate: async ({ did }) => {
+      await writer.leave(did)
+      await client.deactivate(did)
+    },
+    activate: async ({ did }) => {
+      await client.activate(did)
+      writer.resume(did)
+    },
+    delete: async ({ did }) => {
+      await writer.leave(did)
+      // The PDS deletes events of the account as well; those that were not printed by now never will be.
+      writer.lastRevs.delete(did)
+      await client.deleteAccount(did)
+    },
+    handle: async ({ did, handle }) => void (await client.updateHandle(did, handle)),
   }
 }
 
@@ -100,7 +115,7 @@ async function main() {
   // Lines that come before the servers are up wait in the stream.
   const input = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
   network = await startNetwork()
-  const client = new Client(network.pdsUrl)
+  const client = new Client(network.pdsUrl, network.adminHeaders)
   const firehose = new Firehose(network.pdsUrl, print)
   await firehose.opened()
   const writer = new Writer(client, Number(options.seed))

@@ -45,3 +45,10 @@ fn listed(did: &str, record: &Value) -> (String, (String, Value)) {
 pub(crate) async fn latest_rev(pds: &str, did: &str) -> String {
     get(pds, "com.atproto.sync.getLatestCommit", &[("did", did)]).await["rev"].as_str().expect("a rev").to_owned()
 }
+
+/// The URL of the PDS as the directory names it to the world. A host is known by this name.
+pub(crate) async fn host(plc: &str, did: &str) -> String {
+    let response = reqwest::get(format!("{plc}/{did}")).await.expect("the directory answers");
+    let document: Value = serde_json::from_str(&response.text().await.expect("a body")).expect("a DID document");
+    document["service"][0]["serviceEndpoint"].as_str().expect("an endpoint").to_owned()
+}

@@ -16,10 +16,12 @@ export class XrpcError extends Error {
 
 export class Client {
   #pdsUrl
+  #adminHeaders
   #tokens = new Map()
 
-  constructor(pdsUrl) {
+  constructor(pdsUrl, adminHeaders = {}) {
     this.#pdsUrl = pdsUrl
+    this.#adminHeaders = adminHeaders
   }
 
   /** Creates one account with a `.test` handle. Returns `{did, handle}`. */
@@ -84,6 +86,16 @@ export class Client {
 
   async activate(did) {
     return this.post('com.atproto.server.activateAccount', undefined, did)
+  }
+
+  /** As the administrator: the account's owner would need a token that is sent by mail. */
+  async deleteAccount(did) {
+    const headers = { 'content-type': 'application/json', ...this.#adminHeaders }
+    await this.#call('com.atproto.admin.deleteAccount', '', { method: 'POST', headers, body: JSON.stringify({ did }) })
+  }
+
+  async updateHandle(did, handle) {
+    await this.post('com.atproto.identity.updateHandle', { handle }, did)
   }
 
   async get(method, query) {

@@ -24,7 +24,8 @@ function listenOnLoopbackOnly() {
 /**
  * Starts both servers on random free ports.
  *
- * Returns `{plcUrl, pdsUrl, close}`; `close` stops them and removes their files.
+ * Returns `{plcUrl, pdsUrl, adminHeaders, close}`; `adminHeaders` are what a request to the PDS needs to be its
+ * administrator's, `close` stops both and removes their files.
  */
 export async function startNetwork() {
   listenOnLoopbackOnly()
@@ -39,6 +40,7 @@ export async function startNetwork() {
   return {
     plcUrl: `http://${LOOPBACK}:${network.plc.port}`,
     pdsUrl: `http://${LOOPBACK}:${network.pds.port}`,
+    adminHeaders: network.pds.adminAuthHeaders(),
     close: () => network.close(),
   }
 }

@@ -13,6 +13,8 @@ export class Writer {
   #paths = new Map()
   #counter = 0
   #running = null
+  #left = new Set()
+  #writing = Promise.resolve()
   #counts = { commits: 0, create: 0, update: 0, delete: 0 }
   #last = new Map()
 
@@ -50,11 +52,25 @@ export class Writer {
     return { ...this.#counts }
   }
 
+  /** Writes to this repo no more until `resume`; returns once nothing is on its way to it. */
+  async leave(did) {
+    this.#left.add(did)
+    await this.#writing
+  }
+
+  /** Writes to a repo again that was left. */
+  resume(did) {
+    this.#left.delete(did)
+  }
+
   async #loop(dids, intervalMs, stop) {
     while (!stop.asked) {
       const did = this.#random.pick(dids)
       const batch = this.#random.next() < BATCH_SHARE
-      await this.#apply(did, this.#writes(did, batch ? 2 + this.#random.below(MAX_BATCH - 1) : 1))
+      if (!this.#left.has(did)) {
+        this.#writing = this.#apply(did, this.#writes(did, batch ? 2 + this.#random.below(MAX_BATCH - 1) : 1))
+        await this.#writing
+      }
       await new Promise((resolve) => setTimeout(resolve, intervalMs))
     }
   }

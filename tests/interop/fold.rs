@@ -1,0 +1,136 @@
+//! What a reader of the JSON lines holds, and whether the lines come in an order that they may come in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::truth::Records;
+
+/// The file read so far: creates and updates apply, deletes remove, a deleted account's records are dropped, repeats change nothing.
+pub(crate) struct Fold {
+    path: PathBuf,
+    /// Where the last whole line ends that was read.
+    read: u64,
+    repos: BTreeMap<String, Records>,
+    accounts: BTreeMap<String, String>,
+    order: Order,
+    pub(crate) counts: Counts,
+}
+
+/// What has come. Nothing here is required by itself; a test that saw none of something has not tested it.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) live: u64,
+    pub(crate) checkout: u64,
+    pub(crate) deletes: u64,
+    pub(crate) accounts: u64,
+    /// Live changes that had come before the process was killed, but were not recorded.
+    pub(crate) repeated: u64,
+}
+
+/// The order within one process, and against what was recorded when the one before it was killed.
+#[derive(Default)]
+struct Order {
+    recorded: HashMap<String, String>,
+    last: HashMap<String, String>,
+    highest: HashMap<String, String>,
+    violations: Vec<String>,
+}
+
+impl Fold {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, read: 0, repos: BTreeMap::new(), accounts: BTreeMap::new(), order: Order::default(), counts: Counts::default() }
+    }
+
+    /// Reads what has been added, as far as lines are whole. Returns how many lines.
+    pub(crate) fn read(&mut self) -> usize {
+        // It is made by the first start.
+        let Ok(mut file) = std::fs::File::open(&self.path) else { return 0 };
+        let length = file.metadata().expect("a length").len();
+        assert!(length >= self.read, "whole lines were cut off: {length} bytes, {} were read", self.read);
+        let mut added = Vec::new();
+        file.seek(SeekFrom::Start(self.read)).and_then(|_| file.read_to_end(&mut added)).expect("the file is read");
+        let whole = added.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        self.read += whole as u64;
+        let lines = added[..whole].split_inclusive(|&byte| byte == b'\n');
+        lines.map(|line| self.take(&serde_json::from_slice(line).expect("a line of JSON"))).count()
+    }
+
+    /// The process that wrote up to here is dead, and has left these revs in its database. Each repo's later lines must come after its rev.
+    pub(crate) fn restarted(&mut self, recorded: HashMap<String, String>) {
+        self.order.recorded = recorded;
+        self.order.last.clear();
+    }
+
+    /// What is held of a repo.
+    pub(crate) fn records(&self, did: &str) -> Records {
+        self.repos.get(did).cloned().unwrap_or_default()
+    }
+
+    /// What was told last of an account.
+    pub(crate) fn account(&self, did: &str) -> Option<&str> {
+        self.accounts.get(did).map(String::as_str)
+    }
+
+    /// What came that should not have.
+    pub(crate) fn violations(&self) -> &[String] {
+        &self.order.violations
+    }
+
+    fn take(&mut self, line: &Value) {
+        let text = |name: &str| line[name].as_str().unwrap_or_else(|| panic!("no {name} in {line}")).to_owned();
+        match text("type").as_str() {
+            "record" => self.record(line, &text),
+            "account" => self.tell(text("did"), text("status"), &line["active"]),
+            other => panic!("a line of type {other}"),
+        }
+    }
+
+    fn record(&mut self, line: &Value, text: &dyn Fn(&str) -> String) {
+        let (did, rev, path, live) = (text("did"), text("rev"), text("path"), line["live"].as_bool().expect("live or not"));
+        let repeated = self.order.take(&did, rev, live);
+        self.counts.repeated += u64::from(repeated && live);
+        *(if live { &mut self.counts.live } else { &mut self.counts.checkout }) += 1;
+        let records = self.repos.entry(did).or_default();
+        match text("action").as_str() {
+            "create" | "update" => _ = records.insert(path, (text("cid"), line["record"].clone())),
+            "delete" => {
+                self.counts.deletes += 1;
+                records.remove(&path);
+            }
+            other => panic!("unknown action {other}"),
+        }
+    }
+
+    fn tell(&mut self, did: String, status: String, active: &Value) {
+        assert_eq!(active.as_bool(), Some(status == "active"), "{did}: {status}");
+        self.counts.accounts += 1;
+        if status == "deleted" {
+            self.repos.remove(&did);
+        }
+        self.accounts.insert(did, status);
+    }
+}
+
+impl Order {
+    /// Revs are compared as text, which is their order (atproto.com/specs/tid). Returns whether the repo was at this rev, or further, before the restart.
+    fn take(&mut self, did: &str, rev: String, live: bool) -> bool {
+        if let Some(last) = self.last.get(did).filter(|last| **last > rev) {
+            self.violations.push(format!("{did}: rev {rev} after {last} by one process, live: {live}"));
+        }
+        // A checkout may find the repo where it was left.
+        if let Some(recorded) = self.recorded.get(did).filter(|recorded| **recorded > rev || live && **recorded == rev) {
+            self.violations.push(format!("{did}: rev {rev} again although {recorded} was recorded, live: {live}"));
+        }
+        let is_new_here = self.last.get(did) != Some(&rev);
+        let highest = self.highest.entry(did.to_owned()).or_default();
+        let repeated = is_new_here && *highest >= rev;
+        if *highest < rev {
+            highest.clone_from(&rev);
+        }
+        self.last.insert(did.to_owned(), rev);
+        repeated
+    }
+}
