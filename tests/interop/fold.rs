@@ -26,7 +26,7 @@ pub(crate) struct Counts {
     pub(crate) checkout: u64,
     pub(crate) deletes: u64,
     pub(crate) accounts: u64,
-    /// Live changes that had come before the process was killed, but were not recorded.
+    /// Live commits that had come before a process was killed, but were not recorded, and came again.
     pub(crate) repeated: u64,
 }
 

@@ -18,7 +18,7 @@ use crate::truth::{self, Records};
 const SEED: &str = "BACKFILL_INTEROP_SEED";
 const KILLS: usize = 10;
 const NAMES: [&str; 9] = ["ilka", "jaro", "kelu", "lumo", "mira", "nodo", "orso", "pelu", "quan"];
-const RECORDS_EACH: usize = 200;
+const RECORDS_EACH: usize = 120;
 const WRITE_EVERY_MS: u64 = 20;
 /// The longest life from its start, or from the first line that it writes.
 const LIVES: Duration = Duration::from_millis(2500);

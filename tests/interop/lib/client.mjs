@@ -3,6 +3,8 @@
 const PASSWORD = 'synthetic-password'
 const CALL_TIMEOUT_MS = 30_000
 const LIST_LIMIT = 100
+const DELETE_ATTEMPTS = 20
+const DELETE_PAUSE_MS = 100
 
 /** The most writes that `applyWrites` takes in one call. */
 export const MAX_WRITES = 200
@@ -91,7 +93,16 @@ export class Client {
   /** As the administrator: the account's owner would need a token that is sent by mail. */
   async deleteAccount(did) {
     const headers = { 'content-type': 'application/json', ...this.#adminHeaders }
-    await this.#call('com.atproto.admin.deleteAccount', '', { method: 'POST', headers, body: JSON.stringify({ did }) })
+    const init = { method: 'POST', headers, body: JSON.stringify({ did }) }
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return void (await this.#call('com.atproto.admin.deleteAccount', '', init))
+      } catch (error) {
+        // The PDS removes the repo's folder first, which fails while an export of it is being read; the next call goes on with that.
+        if (!(error instanceof XrpcError) || error.status !== 500 || attempt === DELETE_ATTEMPTS) throw error
+        await new Promise((resolve) => setTimeout(resolve, DELETE_PAUSE_MS))
+      }
+    }
   }
 
   async updateHandle(did, handle) {

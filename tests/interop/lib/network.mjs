@@ -21,6 +21,12 @@ function listenOnLoopbackOnly() {
   }
 }
 
+// A client that ends while it reads an export, as one that is killed does, is nothing to report.
+function keepQuietAboutLostClients() {
+  const { error } = console
+  console.error = (...args) => String(args[0]).includes('ERR_STREAM_PREMATURE_CLOSE') || error.apply(console, args)
+}
+
 /**
  * Starts both servers on random free ports.
  *
@@ -29,6 +35,7 @@ function listenOnLoopbackOnly() {
  */
 export async function startNetwork() {
   listenOnLoopbackOnly()
+  keepQuietAboutLostClients()
   const dir = mkdtempSync(path.join(os.tmpdir(), 'atproto-backfill-interop-'))
   process.env.TMPDIR = dir
   // Synchronous, so that it also runs where nothing can be awaited any more.
