@@ -134,3 +134,18 @@ impl Order {
         repeated
     }
 }
+
+#[test]
+fn the_fold_notices_revs_that_move_back_and_what_was_recorded_and_comes_again() {
+    let violations = |recorded: &[(&str, &str)], lines: &[(&str, &str, bool)]| {
+        let recorded = recorded.iter().map(|&(did, rev)| (did.to_owned(), rev.to_owned())).collect();
+        let mut order = Order { recorded, ..Order::default() };
+        lines.iter().for_each(|&(did, rev, live)| _ = order.take(did, rev.to_owned(), live));
+        order.violations.len()
+    };
+    assert_eq!(violations(&[("a", "3")], &[("a", "4", true), ("b", "2", true), ("a", "4", true), ("a", "5", true)]), 0);
+    assert_eq!(violations(&[("a", "3")], &[("a", "3", false), ("a", "4", true)]), 0);
+    assert_eq!(violations(&[], &[("a", "5", false), ("a", "4", true)]), 1);
+    assert_eq!(violations(&[("a", "3")], &[("a", "3", true)]), 1);
+    assert_eq!(violations(&[("a", "3")], &[("a", "2", false)]), 1);
+}

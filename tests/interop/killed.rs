@@ -14,19 +14,21 @@ use crate::network::Network;
 use crate::program::Setup;
 use crate::truth::{self, Records};
 
-/// Another than that of the clock: the kills of a failed test, as far as the machine is as fast.
+/// Names a seed: that of a failed test has its kills again, as far as the machine is as fast as then.
 const SEED: &str = "BACKFILL_INTEROP_SEED";
 const KILLS: usize = 10;
 const NAMES: [&str; 9] = ["ilka", "jaro", "kelu", "lumo", "mira", "nodo", "orso", "pelu", "quan"];
 const RECORDS_EACH: usize = 120;
 const WRITE_EVERY_MS: u64 = 20;
-/// The longest life from its start, or from the first line that it writes.
-const LIVES: Duration = Duration::from_millis(2500);
-/// A started program writes its first line much sooner, but not on a machine with other work on it.
-const FIRST_LINE: Duration = Duration::from_secs(60);
+/// The last moment that a life may be meant to end at, and then the last of the lines that it may be meant to end at.
+const LIVES_MS: u64 = 2000;
+const MORE_LINES: u64 = 20;
+/// A started program writes lines much sooner, but not on a machine with other work on it.
+const LINES_WITHIN: Duration = Duration::from_secs(60);
 /// An export that was torn by a commit is tried again after 5 seconds, and after twice that.
 const CATCHES_UP: Duration = Duration::from_secs(90);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_OFTEN: Duration = Duration::from_millis(1);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// When something happens to an account: while the program runs, or after it was killed and before it is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +74,12 @@ impl Random {
         Self(seed)
     }
 
-    fn up_to(&mut self, most: Duration) -> Duration {
+    /// From 0 to `most`.
+    fn up_to(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Duration::from_millis((mixed ^ (mixed >> 31)) % (most.as_millis() as u64 + 1))
+        (mixed ^ (mixed >> 31)) % (most + 1)
     }
 }
 
@@ -138,30 +141,33 @@ impl Scene {
         }
     }
 
-    /// One life of the program: every second one ends at any moment from its start on, the others at any moment after its first line, so that
-    /// there is progress however slow the machine is.
+    /// One life of the program. Every second one ends at any moment from its start on; the others just after one of the lines that come after such a moment,
+    /// which may then not be recorded yet, so that there also is progress however slow the machine is.
     async fn live(&mut self, life: usize) {
         let is_listed = |account: &usize| LISTED_FROM.iter().all(|&(of, from)| of != *account || from <= life);
         let listed: Vec<String> = (0..NAMES.len()).filter(is_listed).map(|account| self.dids[account].clone()).collect();
         let started = Instant::now();
         let program = self.setup.start(&listed);
-        let moment = self.random.up_to(LIVES);
+        let moment = Duration::from_millis(self.random.up_to(LIVES_MS));
+        tokio::join!(self.happen(life, Running), sleep(moment));
+        let mut lines = self.fold.read();
         if life % 2 == 1 {
-            self.first_line().await;
+            let more = 1 + self.random.up_to(MORE_LINES - 1) as usize;
+            lines += timeout(LINES_WITHIN, self.more_lines(more)).await.expect("lines from a started program");
         }
-        let (_, ()) = tokio::join!(self.happen(life, Running), sleep(moment));
         program.kill().await;
-        let lines = self.fold.read();
+        lines += self.fold.read();
         eprintln!("life {life}: killed after {:?}, {lines} more lines", started.elapsed());
     }
 
-    async fn first_line(&mut self) {
-        let line = async {
-            while self.fold.read() == 0 {
-                sleep(LOOK_EVERY).await;
-            }
-        };
-        timeout(FIRST_LINE, line).await.expect("a line from a started program");
+    /// Waits for so many lines; returns how many there were.
+    async fn more_lines(&mut self, awaited: usize) -> usize {
+        let mut lines = 0;
+        while lines < awaited {
+            sleep(LOOK_OFTEN).await;
+            lines += self.fold.read();
+        }
+        lines
     }
 
     /// What a dead process has left: no rev is lower than the process before it left it.
@@ -206,7 +212,7 @@ impl Scene {
                 break;
             }
             assert!(began.elapsed() < CATCHES_UP, "after {CATCHES_UP:?}: {differences:#?}");
-            sleep(LOOK_EVERY * 10).await;
+            sleep(LOOK_EVERY).await;
         }
         eprintln!("caught up after {:?}", began.elapsed());
     }
