@@ -47,6 +47,7 @@ pub(crate) async fn latest_rev(pds: &str, did: &str) -> String {
 }
 
 /// The URL of the PDS as the directory names it to the world. A host is known by this name.
+#[cfg(all(unix, feature = "cli"))]
 pub(crate) async fn host(plc: &str, did: &str) -> String {
     let response = reqwest::get(format!("{plc}/{did}")).await.expect("the directory answers");
     let document: Value = serde_json::from_str(&response.text().await.expect("a body")).expect("a DID document");
