@@ -1,5 +1,6 @@
 //! One open connection: reads ahead into a bounded queue, and keeps the connection alive whether or not anybody takes from it.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,8 +44,19 @@ pub(super) struct Connection<S> {
     options: ClientOptions,
 }
 
-/// Whoever takes from the connection is gone.
-struct Unwanted;
+/// Why a connection is not read any more.
+enum End {
+    /// Whoever takes from it is gone.
+    Unwanted,
+    /// It is lost.
+    Lost(ConnectionCause),
+}
+
+impl From<ConnectionCause> for End {
+    fn from(cause: ConnectionCause) -> Self {
+        Self::Lost(cause)
+    }
+}
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub(super) async fn new(stream: S, into: Sender<Inbound>, options: ClientOptions) -> Self {
@@ -59,16 +71,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Reads and hands over until the end, and says goodbye.
     pub(super) async fn run(mut self) {
-        let Err(lost) = self.read().await else {
-            self.say_goodbye().await;
-            return;
-        };
+        let Err(end) = self.read().await;
         let into = self.into.clone();
-        // Nobody takes it when nobody is there, which is no matter.
-        let (_, ()) = tokio::join!(into.send(Inbound::Lost(lost)), self.say_goodbye());
+        let told = async {
+            if let End::Lost(cause) = end {
+                // Nobody takes it when nobody is there, which is no matter.
+                let _ = into.send(Inbound::Lost(cause)).await;
+            }
+        };
+        tokio::join!(told, self.say_goodbye());
     }
 
-    async fn read(&mut self) -> Result<Unwanted, ConnectionCause> {
+    async fn read(&mut self) -> Result<Infallible, End> {
         let into = self.into.clone();
         let unwanted = into.closed();
         let silent = sleep_until(self.silent_at());
@@ -77,15 +91,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             // Reading comes before the limit of silence: what has arrived counts, however late this runs.
             tokio::select! {
                 biased;
-                () = &mut unwanted => return Ok(Unwanted),
-                _ = self.ping.tick() => self.send_ping().await?,
-                message = self.socket.next() => match content(message)? {
-                    Some(frame) => if let Err(Unwanted) = self.hand_over(frame).await? { return Ok(Unwanted) },
-                    None => {}
+                () = &mut unwanted => return Err(End::Unwanted),
+                _ = self.ping.tick() => self.send_ping().await,
+                message = self.socket.next() => if let Some(frame) = content(message)? {
+                    self.hand_over(frame).await?;
                 },
                 () = &mut silent => {
                     if self.silent_at() <= Instant::now() {
-                        return Err(ConnectionCause::Silent { after: self.options.silence });
+                        return Err(ConnectionCause::Silent { after: self.options.silence }.into());
                     }
                     silent.as_mut().reset(self.silent_at());
                 }
@@ -98,14 +111,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Puts a frame where it is taken from. While there is no room nothing is read, but pings go out, so that the upstream knows that this side lives.
-    async fn hand_over(&mut self, frame: Bytes) -> Result<Result<(), Unwanted>, ConnectionCause> {
+    async fn hand_over(&mut self, frame: Bytes) -> Result<(), End> {
         let share = u32::try_from(frame.len()).unwrap_or(u32::MAX).min(self.options.read_ahead);
         let (into, room) = (self.into.clone(), self.room.clone());
         let inbound = match room.clone().try_acquire_many_owned(share) {
             Err(_) => Inbound::Frame(frame, None),
             Ok(permit) => match into.try_send(Inbound::Frame(frame, Some(permit))) {
-                Ok(()) => return Ok(Ok(())),
-                Err(TrySendError::Closed(_)) => return Ok(Err(Unwanted)),
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Closed(_)) => return Err(End::Unwanted),
                 Err(TrySendError::Full(inbound)) => inbound,
             },
         };
@@ -114,41 +127,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Inbound::Frame(frame, None) => Inbound::Frame(frame, room.acquire_many_owned(share).await.ok()),
                 inbound => inbound,
             };
-            into.send(inbound).await.map_err(|_| Unwanted)
+            into.send(inbound).await.map_err(|_| End::Unwanted)
         };
-        let unwanted = self.into.clone();
         tokio::pin!(wait);
         loop {
             tokio::select! {
                 biased;
                 handed_over = &mut wait => {
                     self.reading_since = Instant::now();
-                    return Ok(handed_over);
+                    return handed_over;
                 }
-                () = unwanted.closed() => return Ok(Err(Unwanted)),
-                _ = self.ping.tick() => self.send_ping().await?,
+                () = into.closed() => return Err(End::Unwanted),
+                _ = self.ping.tick() => self.send_ping().await,
             }
         }
     }
 
-    /// Sends a ping as far as the socket takes it; the rest goes out with the next one. It never waits for an upstream that does not read.
-    async fn send_ping(&mut self) -> Result<(), ConnectionCause> {
+    /// Sends a ping as far as the socket takes it; the rest goes out with the next one. It never waits for an upstream that does not read, and
+    /// where it fails, reading finds out, after what the upstream sent before.
+    async fn send_ping(&mut self) {
         let mut socket = Pin::new(&mut self.socket);
-        let sent = poll_fn(|cx| match socket.as_mut().poll_ready(cx) {
-            Poll::Ready(ready) => Poll::Ready(ready.and_then(|()| {
-                socket.as_mut().start_send(Message::Ping(Bytes::new()))?;
-                match socket.as_mut().poll_flush(cx) {
-                    Poll::Ready(flushed) => flushed,
-                    Poll::Pending => Ok(()),
-                }
-            })),
-            Poll::Pending => Poll::Ready(Ok(())),
-        });
-        match sent.await {
-            // What came before the other side closed is still to be read, and tells more.
-            Err(WsError::Protocol(ProtocolError::SendAfterClosing) | WsError::ConnectionClosed | WsError::AlreadyClosed) | Ok(()) => Ok(()),
-            Err(error) => Err(cause(error)),
-        }
+        poll_fn(|cx| {
+            if let Poll::Ready(Ok(())) = socket.as_mut().poll_ready(cx)
+                && socket.as_mut().start_send(Message::Ping(Bytes::new())).is_ok()
+            {
+                let _ = socket.as_mut().poll_flush(cx);
+            }
+            Poll::Ready(())
+        })
+        .await;
     }
 
     async fn say_goodbye(&mut self) {
