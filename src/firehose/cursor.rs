@@ -130,15 +130,16 @@ pub struct Sequence {
     opening: bool,
     /// The latest of the times that were claimed and not ahead of ours.
     newest: Timestamp,
-    /// The latest events taken, in the order of their numbers.
-    recent: VecDeque<SavedCursor>,
+    /// The latest events taken, in the order of their numbers, with the times that they claimed, if any.
+    recent: VecDeque<(Seq, Option<Timestamp>)>,
 }
 
 impl Sequence {
     /// Goes on after what was saved; none is a first start, which is no gap.
     pub fn new(rules: CursorRules, saved: Option<SavedCursor>) -> Self {
         let newest = saved.map_or(Timestamp(i64::MIN), |saved| saved.time);
-        Self { rules, last: saved, beginning: Resume::Live, opening: true, newest, recent: saved.into_iter().collect() }
+        let recent = saved.into_iter().map(|saved| (saved.seq, Some(saved.time))).collect();
+        Self { rules, last: saved, beginning: Resume::Live, opening: true, newest, recent }
     }
 
     /// A new connection was made: what comes next is its first.
@@ -146,21 +147,23 @@ impl Sequence {
         self.opening = true;
     }
 
-    /// An event came, with the time that it claims; `now` is ours.
-    pub fn event(&mut self, seq: Seq, time: Timestamp, now: Timestamp) -> Continuity {
-        let event = SavedCursor { seq, time };
+    /// An event came, with the time that it claims, if it claims one; `now` is ours.
+    pub fn event(&mut self, seq: Seq, time: impl Into<Option<Timestamp>>, now: Timestamp) -> Continuity {
+        let claimed = time.into();
         let continuity = match self.last {
-            Some(last) if seq <= last.seq => return self.again(last, event, now),
-            Some(last) if self.opening => self.follows(last, event),
+            Some(last) if seq <= last.seq => return self.again(last, seq, claimed, now),
+            Some(last) if self.opening => self.follows(last, seq, claimed),
             Some(_) | None => Continuity::Continuous,
         };
         self.opening = false;
-        self.last = Some(event);
+        // Without a time of its own it is as old as the one before.
+        let time = claimed.or(self.last.map(|last| last.time)).unwrap_or(now);
+        self.last = Some(SavedCursor { seq, time });
         self.newest = self.newest.max(time.min(now));
         if self.recent.len() == REMEMBERED {
             self.recent.pop_front();
         }
-        self.recent.push_back(event);
+        self.recent.push_back((seq, claimed));
         continuity
     }
 
@@ -176,6 +179,12 @@ impl Sequence {
         self.broken_off(GapReason::Future)
     }
 
+    /// What follows cannot be read, however often it is asked for: it goes on with what happens from now on. That is a gap, which whoever says so
+    /// has to make up for.
+    pub fn step_over(&mut self) {
+        self.forget(Resume::Live);
+    }
+
     /// What the next connection is to ask for.
     pub fn resume(&self) -> Resume {
         self.last.map_or(self.beginning, |last| Resume::After(last.seq))
@@ -186,35 +195,41 @@ impl Sequence {
         self.last
     }
 
-    fn follows(&self, last: SavedCursor, event: SavedCursor) -> Continuity {
-        let jump = event.seq.get() - last.seq.get();
-        let elapsed = last.time.until(event.time);
+    fn follows(&self, last: SavedCursor, seq: Seq, claimed: Option<Timestamp>) -> Continuity {
+        let jump = seq.get() - last.seq.get();
+        let elapsed = last.time.until(claimed.unwrap_or(last.time));
         let far = jump > self.rules.far_seq && elapsed > self.rules.far_time;
         if far || jump > self.rules.huge_seq {
-            return Continuity::Gap(GapReason::Far { from: last.seq, to: event.seq, elapsed });
+            return Continuity::Gap(GapReason::Far { from: last.seq, to: seq, elapsed });
         }
         Continuity::Continuous
     }
 
     /// An event that does not lie above the last one.
-    fn again(&mut self, last: SavedCursor, event: SavedCursor, now: Timestamp) -> Continuity {
-        let known = self.recent.binary_search_by_key(&event.seq, |event| event.seq).ok().and_then(|at| self.recent.get(at));
-        let restarted = match known {
-            Some(known) => known.time != event.time,
+    fn again(&mut self, last: SavedCursor, seq: Seq, claimed: Option<Timestamp>, now: Timestamp) -> Continuity {
+        let known = self.recent.binary_search_by_key(&seq, |(seq, _)| *seq).ok().and_then(|at| self.recent.get(at));
+        let restarted = match (known, claimed) {
+            (_, None) => false,
+            (Some((_, before)), Some(_)) => *before != claimed,
             // A host may claim any time; ours bounds it, so that it cannot pass for newer than it can be.
-            None => event.time.min(now) > self.newest.plus(self.rules.replay_slack),
+            (None, Some(time)) => time.min(now) > self.newest.plus(self.rules.replay_slack),
         };
-        if restarted { self.broken_off(GapReason::Restarted { from: last.seq, to: event.seq }) } else { Continuity::Duplicate }
+        if restarted { self.broken_off(GapReason::Restarted { from: last.seq, to: seq }) } else { Continuity::Duplicate }
     }
 
     fn broken_off(&mut self, reason: GapReason) -> Continuity {
-        if self.last.take().is_none() {
+        if self.last.is_none() {
             return Continuity::Continuous;
         }
-        self.beginning = Resume::Oldest;
+        self.forget(Resume::Oldest);
+        Continuity::Gap(reason)
+    }
+
+    fn forget(&mut self, beginning: Resume) {
+        self.last = None;
+        self.beginning = beginning;
         self.newest = Timestamp(i64::MIN);
         self.recent.clear();
-        Continuity::Gap(reason)
     }
 }
 

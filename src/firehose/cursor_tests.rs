@@ -150,6 +150,32 @@ fn a_host_that_lies_about_the_time_makes_no_restart_of_a_replay() {
     assert_eq!(gap(sequence.event(seq(2), Timestamp(SAVED + DAY), NOW)), "restarted_sequence");
 }
 
+#[test]
+fn events_without_a_time_break_nothing_off() {
+    let mut sequence = saved(100);
+    let mut untimed = |number| sequence.event(seq(number), None, NOW);
+    assert_eq!(
+        [untimed(101), untimed(101), untimed(100), untimed(90)],
+        [Continuity::Continuous, Continuity::Duplicate, Continuity::Duplicate, Continuity::Duplicate]
+    );
+    assert_eq!(sequence.last(), Some(SavedCursor { seq: seq(101), time: Timestamp(SAVED) }), "as old as the one before");
+    // What is known to have had none has become another.
+    assert_eq!(gap(event(&mut sequence, 101, 1)), "restarted_sequence");
+}
+
+#[test]
+fn what_cannot_be_read_is_stepped_over_whether_or_not_the_next_connection_holds() {
+    let mut sequence = saved(100);
+    sequence.step_over();
+    for _ in 0..2 {
+        assert_eq!((sequence.resume(), sequence.last()), (Resume::Live, None));
+        sequence.connected();
+        assert_eq!(sequence.outdated(), Continuity::Continuous);
+    }
+    assert_eq!(event(&mut sequence, 9_000_000_000, DAY), Continuity::Continuous);
+    assert_eq!(sequence.resume(), Resume::After(seq(9_000_000_000)));
+}
+
 proptest! {
     #[test]
     fn any_events_at_all_are_processed_in_rising_order_between_gaps(
