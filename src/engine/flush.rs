@@ -115,19 +115,25 @@ async fn apply(core: &Core, claim: &Claim, plan: FlushPlan) -> Result<Standing, 
             Undelivered::Handler(failure) => Unflushed::Handler { failure, in_doubt },
         });
     }
-    let counters = &core.counters;
-    add(&counters.op_sets_flushed, plan.applied);
-    add(&counters.op_sets_overtaken, plan.stale);
-    add(&counters.ops_flushed, plan.delivery.len());
-    add(&counters.ops_filtered, plan.filtered);
-    add(&counters.ops_bad, plan.bad);
+    let counted = [
+        (&core.counters.op_sets_flushed, plan.applied),
+        (&core.counters.op_sets_overtaken, plan.stale),
+        (&core.counters.ops_flushed, plan.delivery.len()),
+        (&core.counters.ops_filtered, plan.filtered),
+        (&core.counters.ops_bad, plan.bad),
+    ];
     let advance = Advance {
         manifest: if plan.edits.is_empty() { ManifestChange::None } else { ManifestChange::Apply(plan.edits) },
         flushed: Some(through),
         position: Some(plan.position),
         ..claim.advance()
     };
-    core.store.advance(advance).await.map_err(Unflushed::Store)
+    let standing = core.store.advance(advance).await.map_err(Unflushed::Store)?;
+    // Whoever has superseded this has taken the rows out of the buffer, and counted them.
+    if standing != Standing::Superseded {
+        counted.into_iter().for_each(|(counter, by)| add(counter, by));
+    }
+    Ok(standing)
 }
 
 fn behind(rows: &[(BufferSeq, OpSet)], through: Option<BufferSeq>) -> &[(BufferSeq, OpSet)] {

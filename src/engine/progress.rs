@@ -75,7 +75,7 @@ counts! {
     accounts_rejected,
     /// Records dropped alone: not well-formed, too large, or at an impossible path.
     records_bad,
-    /// Frames that came over firehoses. Each is counted in exactly one of the seven that follow, or ends the program before.
+    /// Frames that came over firehoses. Each is counted in exactly one of the seven that follow.
     events_received,
     /// Of those, events that were taken in because their repo is followed.
     events_taken,
@@ -91,8 +91,17 @@ counts! {
     events_unreadable,
     /// Messages of an upstream about itself.
     events_passed,
-    /// Commits of followed repos that another upstream told first, or that came again.
+    /// Of those taken, commits that another upstream told first, or that came again. Every event that was taken is one of these, of the next four, or an op
+    /// set handed in.
     events_known,
+    /// Not true: dropped alone. [`FollowProgress::dropped`](super::FollowProgress) tells why.
+    events_dropped,
+    /// Could not be told true from false: their repos are checked out again. [`FollowProgress::gaps`](super::FollowProgress) tells why.
+    events_lost,
+    /// Of accounts.
+    accounts_received,
+    /// Of identities.
+    identities_received,
     /// Account events that changed something.
     accounts_changed,
     /// Repos added because a firehose told of them.

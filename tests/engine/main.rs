@@ -5,6 +5,7 @@ mod audit;
 mod difference;
 mod faults;
 mod follow;
+mod follow_faults;
 mod oracle;
 mod restart;
 mod rig;

@@ -254,6 +254,32 @@ impl Rig {
             "{counts:?}"
         );
         assert_eq!(
+            counts.events_received,
+            counts.events_taken
+                + counts.events_untracked
+                + counts.events_repeated
+                + counts.events_unknown
+                + counts.events_malformed
+                + counts.events_unreadable
+                + counts.events_passed,
+            "{counts:?}"
+        );
+        if let Some(follow) = progress.follow {
+            let in_flight: usize = follow.upstreams.iter().map(|upstream| upstream.in_flight).sum();
+            assert_eq!(
+                counts.events_taken,
+                counts.op_sets_received
+                    + counts.events_known
+                    + counts.events_dropped
+                    + counts.events_lost
+                    + counts.accounts_received
+                    + counts.identities_received
+                    + in_flight as u64,
+                "{counts:?}"
+            );
+            assert_eq!(counts.events_dropped, follow.dropped.values().sum::<u64>(), "{follow:?}");
+        }
+        assert_eq!(
             counts.op_sets_buffered,
             counts.op_sets_flushed + counts.op_sets_overtaken + totals.buffered_op_sets + totals.dropped_op_sets,
             "{counts:?} {totals:?}"

@@ -153,6 +153,7 @@ impl Following {
             return Ok(());
         }
         if self.check(continuity).await? {
+            add(&self.core.counters.events_passed, 1);
             self.subscription.reconnect("the sequence has begun anew");
             return Ok(());
         }
@@ -217,7 +218,9 @@ impl Following {
         };
         add(&counters.events_taken, 1);
         let taken = self.source.take(seq, time);
-        let entry = Entry { did, frame: bytes.clone(), source: Arc::clone(&self.source), taken, is_new, room };
+        // A copy: the message may be a small part of a large buffer of the connection.
+        let frame = Bytes::copy_from_slice(bytes);
+        let entry = Entry { did, frame, source: Arc::clone(&self.source), taken, is_new, room };
         intake::take(&self.core, &self.follow.intake, entry);
         Ok(())
     }

@@ -88,7 +88,7 @@ impl Act<'_> {
             add(&self.core.counters.repos_seen, added as usize);
             self.core.dispatch.notify_one();
         }
-        let Some(bytes) = &first.frame else { return self.lost("crowded").await };
+        let Some(bytes) = &first.frame else { return self.lost("crowded", events.len()).await };
         match frame::read(bytes) {
             Ok(Frame::Commit(event)) => match Prepared::commit(bytes, &event, self.core.now()) {
                 Ok(prepared) => self.take(first, &prepared, event.since.is_some()).await,
@@ -100,6 +100,7 @@ impl Act<'_> {
             },
             Ok(Frame::Identity(_)) => {
                 self.core.fetcher.forget(self.did).await;
+                add(&self.core.counters.identities_received, 1);
                 Ok(())
             }
             Ok(Frame::Account(event)) => self.account(first, &event).await,
@@ -118,14 +119,14 @@ impl Act<'_> {
         if self.follow.options.verification != Verification::None {
             let mut identity = match self.identity().await? {
                 Known::Identity(identity) => identity,
-                Known::None => return self.lost("no_identity").await,
-                Known::OutOfPatience => return self.lost("identity_outage").await,
+                Known::None => return self.lost("no_identity", 1).await,
+                Known::OutOfPatience => return self.lost("identity_outage", 1).await,
             };
             if !self.is_at_home(pending, &identity) || prepared.signed_by(&identity.key).is_err() {
                 identity = match self.refreshed().await? {
                     Known::Identity(identity) => identity,
-                    Known::None => return self.lost("no_identity").await,
-                    Known::OutOfPatience => return self.lost("identity_outage").await,
+                    Known::None => return self.lost("no_identity", 1).await,
+                    Known::OutOfPatience => return self.lost("identity_outage", 1).await,
                 };
                 if !self.is_at_home(pending, &identity) {
                     self.dropped("host");
@@ -187,7 +188,7 @@ impl Act<'_> {
                 self.dropped(fault.as_str());
                 Ok(())
             }
-            Verdict::Gap => self.lost(fault.as_str()).await,
+            Verdict::Gap => self.lost(fault.as_str(), 1).await,
         }
     }
 
@@ -195,16 +196,17 @@ impl Act<'_> {
         let account = Account::from_event(event.active, event.status);
         // Whether the events of a relay come from the account's host is for the relay to see to.
         if pending.source.upstream.kind() == UpstreamKind::Host {
-            let at_home = match self.identity().await? {
+            // Asked anew: the host that an account has left says that it is deactivated, and may be the first to say anything of the move.
+            let at_home = match if event.active { self.identity().await? } else { self.refreshed().await? } {
                 Known::Identity(identity) if self.is_at_home(pending, &identity) => true,
                 Known::Identity(_) => match self.refreshed().await? {
                     Known::Identity(identity) => self.is_at_home(pending, &identity),
                     Known::None => true,
-                    Known::OutOfPatience => return self.lost("identity_outage").await,
+                    Known::OutOfPatience => return self.lost("identity_outage", 1).await,
                 },
                 // An account without an identity is gone, as the event will say.
                 Known::None => true,
-                Known::OutOfPatience => return self.lost("identity_outage").await,
+                Known::OutOfPatience => return self.lost("identity_outage", 1).await,
             };
             if !at_home {
                 self.dropped("host");
@@ -213,6 +215,7 @@ impl Act<'_> {
         }
         let (core, taken) = (self.core, &pending.taken);
         let route = core.store.account(core.consumer, self.did, taken.id, taken.seq, account).await?;
+        add(&core.counters.accounts_received, 1);
         match route {
             AccountRoute::Changed => {
                 tracing::info!(did = %self.did, %account, "the account has changed");
@@ -235,9 +238,10 @@ impl Act<'_> {
     }
 
     /// What could not be followed is made up for by a checkout.
-    async fn lost(&self, reason: &'static str) -> Result<(), Hitch> {
-        self.follow.gap(reason);
+    async fn lost(&self, reason: &'static str, events: usize) -> Result<(), Hitch> {
         let route = self.core.store.gap(self.core.consumer, self.did).await?;
+        self.follow.gap(reason);
+        add(&self.core.counters.events_lost, events);
         tracing::info!(did = %self.did, reason, ?route, "an event is lost: its repo is to be checked out again");
         self.core.dispatch.notify_one();
         Ok(())
@@ -245,6 +249,7 @@ impl Act<'_> {
 
     fn dropped(&self, reason: &'static str) {
         self.follow.drop(reason);
+        add(&self.core.counters.events_dropped, 1);
     }
 
     async fn identity(&mut self) -> Result<Known, Hitch> {
