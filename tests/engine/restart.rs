@@ -139,7 +139,7 @@ async fn a_disk_that_fills_up_stops_nothing_for_good() {
         while still < 50 {
             ticks.tick().await;
             let records = rig.backfiller.progress().await.unwrap().totals.records;
-            still = if records == last { still + 1 } else { 0 };
+            still = if records == last && records > 0 { still + 1 } else { 0 };
             last = records;
         }
         last

@@ -91,18 +91,16 @@ impl Following {
             standing.losses += 1;
             standing.failure = text;
         });
-        let mut resume = self.sequence.resume();
         if error.remedy() == Remedy::Unreadable {
             self.unreadable += 1;
         }
         if self.unreadable >= UNREADABLE {
             self.unreadable = 0;
             // What is behind the unreadable bytes, up to now, is made up for by the audit.
-            self.sequence.outdated();
             self.audit("unreadable bytes in the firehose").await?;
-            resume = Resume::Live;
+            self.sequence.step_over();
         }
-        self.subscription.resume_from(resume);
+        self.subscription.resume_from(self.sequence.resume());
         Ok(())
     }
 
@@ -146,8 +144,7 @@ impl Following {
             return Ok(());
         };
         let now = self.core.now();
-        let time = frame.time().and_then(moment).unwrap_or(now);
-        let continuity = self.sequence.event(seq, time, now);
+        let continuity = self.sequence.event(seq, frame.time().and_then(moment), now);
         if continuity == Continuity::Duplicate {
             add(&self.core.counters.events_repeated, 1);
             return Ok(());
@@ -159,6 +156,7 @@ impl Following {
         }
         self.subscription.progressed();
         self.unreadable = 0;
+        let time = self.sequence.last().map_or(now, |last| last.time);
         self.take(frame, seq, time, bytes).await
     }
 
