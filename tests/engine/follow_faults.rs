@@ -417,8 +417,8 @@ async fn a_directory_that_hangs_for_many_holds_up_nobody_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_hangs_has_its_repos_buffered_and_the_firehose_read() {
-    let mut following = Following::default();
-    following.options = Options { handler_timeout: Duration::from_secs(2), ..Options::default() };
+    let options = Options { handler_timeout: Duration::from_secs(2), ..Options::default() };
+    let following = Following { options, ..Following::default() };
     let rig = followed(380, NetworkOptions::default(), following).await;
     let checkouts = rig.checkouts();
     rig.folder.hanging.store(true, Ordering::SeqCst);
