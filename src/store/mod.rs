@@ -75,7 +75,7 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Routes one op set of one job, by [`route`](crate::job::route) on what this transaction reads, and appends it to the buffer where that says so.
     /// Unless it is stale, its rev raises `min_rev`. Past `budget` bytes the buffer is emptied instead, its paths become an intent, and the answer is
-    /// [`Route::Gap`](crate::job::Route::Gap): a complete job gets [`JobEvent::Gap`]; one in progress goes on, and will be found behind its `min_rev` unless its checkout is newer.
+    /// [`Route::Gap`]: a complete job gets [`JobEvent::Gap`]; one in progress goes on, and will be found behind its `min_rev` unless its checkout is newer.
     fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, Route>;
 
     /// Something was lost of which only the repo is known, not the rev: a job that is complete or in progress gets [`JobEvent::Gap`], since its checkout may be older.
