@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{StreamExt, stream};
 use print::{PrintError, print};
-use source::{Failed, FileKey, Repo, Servers, Source};
+use source::{FileKey, Repo, Servers, Source};
 use url::Url;
 
 use super::report::{count, say};
-use super::{Answer, wrong_usage};
+use super::{Answer, Failed, wrong_usage};
 use crate::consumer::CollectionFilter;
 use crate::engine::error_chain;
 use crate::fetch::user_agent;

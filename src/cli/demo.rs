@@ -12,7 +12,7 @@ use serde::Serialize;
 use show::Show;
 
 use super::report::{count, say};
-use super::{Answer, wrong_usage};
+use super::{Answer, Failed, wrong_usage};
 use crate::engine::{Backfiller, FollowOptions, Options, Progress};
 use crate::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use crate::firehose::{ClientOptions, Upstream};
@@ -109,17 +109,23 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
     let (writer, op_sets) = Writer::start(&world, options);
     // What is written comes over the firehose; of the writer only its pace is of interest here.
     let mut writing = tokio::spawn(drain(op_sets));
-    tokio::select! {
-        all = checked_out(&backfiller, arguments.repos.into()) => all?,
-        ended = &mut writing => {
-            ended?;
-            return Err("the network is written to no more".into());
+    let following = async {
+        tokio::select! {
+            all = checked_out(&backfiller, arguments.repos.into()) => all?,
+            ended = &mut writing => {
+                ended?;
+                return Err("the network is written to no more".into());
+            }
         }
-    }
-    writer.stop().await;
-    writing.await?;
-    caught_up(&backfiller, network.relay_head()).await?;
-    let progress = backfiller.idle().await?;
+        writer.stop().await;
+        writing.await?;
+        caught_up(&backfiller, network.relay_head()).await?;
+        Ok::<_, Failed>(backfiller.idle().await?)
+    };
+    let progress = tokio::select! {
+        progress = following => progress?,
+        failed = store_trouble(&backfiller) => return Err(failed),
+    };
     let elapsed = began.elapsed();
     backfiller.stop().await?;
     show.finish().await;
@@ -134,11 +140,7 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
     Ok(summary.equal)
 }
 
-async fn backfiller(
-    network: &Network,
-    store: &Arc<dyn Store>,
-    ledger: &Arc<Ledger>,
-) -> Result<Backfiller, Box<dyn std::error::Error + Send + Sync>> {
+async fn backfiller(network: &Network, store: &Arc<dyn Store>, ledger: &Arc<Ledger>) -> Result<Backfiller, Failed> {
     let unhurried =
         PaceOptions { host_rate: Rate::per_second(HOST_RATE).unwrap_or(PaceOptions::default().host_rate), ..PaceOptions::default() };
     let at_once =
@@ -157,6 +159,19 @@ async fn backfiller(
 
 async fn drain(mut op_sets: tokio::sync::mpsc::Receiver<OpSet>) {
     while op_sets.recv().await.is_some() {}
+}
+
+/// Waits until the store fails. Elsewhere that would be waited out; here there is nobody who mends it.
+async fn store_trouble(backfiller: &Backfiller) -> Failed {
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        ticks.tick().await;
+        match backfiller.progress().await {
+            Ok(progress) if progress.counts.store_failures == 0 => {}
+            Ok(_) => return "the store does not take what is recorded; see the log".into(),
+            Err(error) => return error.into(),
+        }
+    }
 }
 
 /// Waits until everything that the relay has told up to this event is settled.

@@ -37,7 +37,10 @@ enum Command {
 }
 
 /// What a command answers: whether all went well, or why it could not do its work at all.
-type Answer = Result<bool, Box<dyn std::error::Error + Send + Sync>>;
+type Answer = Result<bool, Failed>;
+
+/// Why something could not be done, in words.
+type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long an interrupted command may take to notice and to remove what it made. Commonly it is a few milliseconds.
 const CLEARING: Duration = Duration::from_secs(2);

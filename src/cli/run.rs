@@ -11,7 +11,7 @@ use url::Url;
 
 use self::lines::Lines;
 use super::report::say;
-use super::{Answer, wrong_usage};
+use super::{Answer, Failed, wrong_usage};
 use crate::consumer::CollectionFilter;
 use crate::engine::{Backfiller, FollowOptions, Options, Track, error_chain};
 use crate::fetch::{HttpOptions, user_agent};
@@ -93,7 +93,7 @@ pub(super) async fn run(arguments: Arguments, interrupted: impl Future<Output = 
     let outcome = tokio::select! {
         () = interrupted => Ok(()),
         () = broken(&backfiller) => Err("the store is unusable; see the log"),
-        () = status::show(backfiller.clone()) => Ok(()),
+        never = status::show(backfiller.clone()) => match never {},
     };
     let stopped = backfiller.stop().await;
     outcome?;
@@ -104,7 +104,7 @@ pub(super) async fn run(arguments: Arguments, interrupted: impl Future<Output = 
     Ok(true)
 }
 
-async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Box<dyn std::error::Error + Send + Sync>> {
+async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Failed> {
     let upstreams = arguments.relay.iter().map(Upstream::relay).chain(arguments.pds.iter().map(Upstream::host));
     let upstreams: Vec<Upstream> = match upstreams.collect() {
         Ok(upstreams) => upstreams,

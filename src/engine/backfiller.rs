@@ -244,8 +244,8 @@ impl Backfiller {
         Ok(progress(&self.core).await?)
     }
 
-    /// Waits until no audit is due, no repo waits for a checkout or is in one, and every buffer is empty: all that is left are complete repos, unavailable
-    /// ones, and failed ones whose next attempt is still to come.
+    /// Waits until no audit is due, no repo waits for a checkout or is in one, every buffer is empty, and the handler was told of every account: all that is left are complete
+    /// repos, unavailable ones, and failed ones whose next attempt is still to come.
     ///
     /// # Errors
     /// When the store fails, or the backfiller stops.
@@ -254,7 +254,7 @@ impl Backfiller {
             let settled = self.core.settled.notified();
             let progress = self.progress().await?;
             let totals = &progress.totals;
-            if progress.audit.is_none() && totals.enqueued + totals.in_progress + totals.buffered_op_sets == 0 {
+            if progress.audit.is_none() && totals.enqueued + totals.in_progress + totals.buffered_op_sets + totals.untold == 0 {
                 return Ok(progress);
             }
             tokio::select! {

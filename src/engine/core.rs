@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::backoff;
 use super::checkout::Fetcher;
 use super::clock::Clock;
 use super::follow::Follow;
@@ -14,11 +16,33 @@ use super::held::Held;
 use super::lanes::LaneQueue;
 use super::open::OpenRepos;
 use super::options::Options;
-use super::progress::Counters;
+use super::progress::{Counters, add};
 use crate::consumer::ErasedHandler;
 use crate::fetch::Pace;
 use crate::job::{ConsumerId, Timestamp};
 use crate::store::{Store, StoreError};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The program stops before something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stopped;
+
+/// Why something is not in the store yet.
+#[derive(Debug)]
+pub(super) enum Unstored {
+    /// The store failed.
+    Store(StoreError),
+    /// The program stops.
+    Stopped,
+}
+
+impl From<StoreError> for Unstored {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
 
 pub(super) struct Core {
     pub(super) consumer: ConsumerId,
@@ -65,6 +89,27 @@ impl Core {
             self.stop.cancel();
         } else {
             tracing::warn!(error = error as &dyn std::error::Error, "the store fails while {action}");
+        }
+        add(&self.counters.store_failures, 1);
+    }
+
+    /// Acts upon the store until it does what is asked, with pauses in between; gives up only when the program stops.
+    pub(super) async fn until_stored<T, E: Into<Unstored>, F: Future<Output = Result<T, E>>>(
+        &self,
+        action: &'static str,
+        mut act: impl FnMut() -> F,
+    ) -> Result<T, Stopped> {
+        let mut attempt = 1;
+        loop {
+            match act().await.map_err(Into::into) {
+                Ok(done) => return Ok(done),
+                Err(Unstored::Stopped) => return Err(Stopped),
+                Err(Unstored::Store(error)) => self.store_failed(action, &error),
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return Err(Stopped),
+                () = tokio::time::sleep(backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt)) => attempt += 1,
+            }
         }
     }
 }

@@ -132,6 +132,8 @@ counts! {
     ops_filtered,
     /// Ops of the op sets flushed whose record is not well-formed.
     ops_bad,
+    /// Acts upon the store that failed. Each is tried again, unless the store is unusable.
+    store_failures,
     /// Older revs accepted because the account's own host confirmed them (I8).
     restored,
     /// Jobs that audits are done with: of complete and unavailable repos, those that follow included.

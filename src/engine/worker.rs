@@ -1,9 +1,8 @@
 //! A worker: one claim of one repo, from its fetch to the moment it follows.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::backoff;
 use super::checkout::CheckoutFailure;
 use super::checkout_delivery::{Interrupted, deliver_checkout};
 use super::checkout_plan::PlanError;
@@ -19,9 +18,6 @@ use crate::job::{FailureKind, Freshness, Job, JobEvent, Position, freshness, ret
 use crate::repo::Checkout;
 use crate::store::{Advance, Standing, StoreError};
 use crate::syntax::{Did, RecordPath};
-
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How a claim ended that did not complete its job.
 #[derive(Debug)]
@@ -300,14 +296,10 @@ async fn settle(core: &Core, job: &Job, end: End) {
     };
     tracing::info!(did = %job.did, ?event, failure, "claim ended without completion");
     let is_unavailable = matches!(event, JobEvent::Unavailable { .. });
-    let mut attempt = 1;
-    // Without this row the job would stay in progress with nobody who acts on it, so there is no giving up before the program stops.
-    while let Err(error) = core.store.settle(job.id, job.epoch, event.clone(), &failure, &in_doubt).await {
-        core.store_failed("settling a job", &error);
-        tokio::select! {
-            () = core.stop.cancelled() => return,
-            () = tokio::time::sleep(backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt)) => attempt += 1,
-        }
+    // Without this row the job would stay in progress with nobody who acts on it.
+    let settling = || core.store.settle(job.id, job.epoch, event.clone(), &failure, &in_doubt);
+    if core.until_stored("settling a job", settling).await.is_err() {
+        return;
     }
     if is_unavailable {
         // The consumer is to be told.

@@ -213,6 +213,8 @@ pub struct Totals {
     pub buffered_bytes: u64,
     /// Op sets that ever left a buffer without having been flushed; the next checkout stands for them.
     pub dropped_op_sets: u64,
+    /// Jobs with something that the consumer has not acknowledged of their account.
+    pub untold: u64,
 }
 
 /// What a handler has acknowledged, to be recorded in one transaction.

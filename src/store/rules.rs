@@ -240,6 +240,7 @@ pub(super) struct Tally {
     pub(super) buffered_op_sets: i64,
     pub(super) buffered_bytes: i64,
     pub(super) dropped_op_sets: i64,
+    pub(super) untold: i64,
 }
 
 impl Tally {
@@ -256,6 +257,7 @@ impl Tally {
         self.records += signed(body.records);
         self.buffered_op_sets += signed(body.buffered_op_sets);
         self.buffered_bytes += signed(body.buffered_bytes);
+        self.untold += signed(u64::from(!body.known.untold.is_empty()));
     }
 
     #[cfg(feature = "sqlite")]
@@ -265,17 +267,37 @@ impl Tally {
     }
 
     #[cfg(feature = "sqlite")]
-    fn fields(&self) -> [i64; 9] {
-        let Tally { enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets } =
-            *self;
-        [enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets]
+    fn fields(&self) -> [i64; 10] {
+        let Tally {
+            enqueued,
+            in_progress,
+            complete,
+            failed,
+            unavailable,
+            records,
+            buffered_op_sets,
+            buffered_bytes,
+            dropped_op_sets,
+            untold,
+        } = *self;
+        [enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets, untold]
     }
 
     #[cfg(feature = "sqlite")]
-    fn fields_mut(&mut self) -> [&mut i64; 9] {
-        let Tally { enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets } =
-            self;
-        [enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets]
+    fn fields_mut(&mut self) -> [&mut i64; 10] {
+        let Tally {
+            enqueued,
+            in_progress,
+            complete,
+            failed,
+            unavailable,
+            records,
+            buffered_op_sets,
+            buffered_bytes,
+            dropped_op_sets,
+            untold,
+        } = self;
+        [enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets, untold]
     }
 
     /// The sums. None when one is below zero, which no history leads to.
@@ -291,6 +313,7 @@ impl Tally {
             buffered_op_sets: number(self.buffered_op_sets)?,
             buffered_bytes: number(self.buffered_bytes)?,
             dropped_op_sets: number(self.dropped_op_sets)?,
+            untold: number(self.untold)?,
         })
     }
 }

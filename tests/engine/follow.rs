@@ -19,11 +19,7 @@ fn world(seed: u64) -> WorldBuilder {
 
 /// A rig that has copied its world, and follows it.
 async fn followed(seed: u64, following: Following) -> Rig {
-    let rig = Rig::following(world(seed), NetworkOptions::default(), following, memory()).await;
-    rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
-    rig.backfiller.start().await.unwrap();
-    rig.idle().await;
-    rig
+    Rig::copied(world(seed), NetworkOptions::default(), following).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod difference;
 mod faults;
 mod follow;
 mod follow_faults;
+mod follow_lies;
 mod oracle;
 mod restart;
 mod rig;

@@ -174,6 +174,27 @@ impl Rig {
         Self { world, network, store, folder, backfiller }
     }
 
+    /// A rig in memory that has copied its world, and follows.
+    pub(crate) async fn copied(world: WorldBuilder, network: NetworkOptions, following: Following) -> Self {
+        let rig = Self::following(world, network, following, Arc::new(MemoryStore::new())).await;
+        rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
+        rig.backfiller.start().await.unwrap();
+        rig.idle().await;
+        rig
+    }
+
+    /// Waits until the consumer holds these repos as they are now.
+    pub(crate) async fn up_to_date(&self, dids: &[Did]) {
+        let waiting = async {
+            for did in dids {
+                while self.backfiller.job(did).await.unwrap().unwrap().rev != Some(self.world.head(did).unwrap().0) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, waiting).await.expect("repos are held up");
+    }
+
     /// Another backfiller that follows, on the same store and consumer, as after a restart.
     pub(crate) async fn restart_following(&mut self, following: Following) {
         self.backfiller = following.backfiller(&self.network, &self.folder, &self.store).await;

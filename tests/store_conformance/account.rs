@@ -101,8 +101,10 @@ async fn what_is_to_be_told_is_found_until_it_is_acknowledged(world: World) {
     world.store.told(third.id, DELETED).await.unwrap();
     world.store.told(third.id, DELETED).await.unwrap();
     assert_eq!(world.job(&did(3)).await.untold, [Account::Active]);
+    assert_eq!(world.store.totals(world.consumer).await.unwrap().untold, 1);
     world.store.told(third.id, Account::Active).await.unwrap();
     assert_eq!(found(world.store.unflushed(None, 10).await.unwrap()), [did(2)]);
+    assert_eq!(world.store.totals(world.consumer).await.unwrap().untold, 0);
 }
 
 async fn a_checkout_tells_that_the_account_is_to_be_had(world: World) {

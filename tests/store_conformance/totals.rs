@@ -1,5 +1,6 @@
-use atproto_backfill::job::{JobEvent, JobState, UnavailableStatus};
+use atproto_backfill::job::{Account, JobEvent, JobState, UnavailableStatus};
 use atproto_backfill::store::{Advance, ManifestChange, Totals};
+use atproto_backfill::syntax::Seq;
 
 use crate::world::{NOW, World, advance, chunks_of, did, failed, op_set, path};
 
@@ -19,6 +20,7 @@ async fn counted(world: &World, dropped_op_sets: u64) -> Totals {
         totals.records += job.records;
         totals.buffered_op_sets += job.buffered_op_sets;
         totals.buffered_bytes += job.buffered_bytes;
+        totals.untold += u64::from(!job.untold.is_empty());
     }
     totals
 }
@@ -56,6 +58,17 @@ async fn totals_are_the_sums_over_all_jobs_after_every_verb(world: World) {
     let stale = Advance { manifest: ManifestChange::Append(chunks_of(&[path("z")], 1)), ..advance(&jobs[4]) };
     world.store.advance(stale).await.unwrap();
     check("a superseded act", 4).await;
+    let (upstream, _) = world.store.upstream("relay").await.unwrap();
+    let suspended = Account::Unavailable(UnavailableStatus::Suspended);
+    world.store.account(world.consumer, &did(5), upstream, Seq::new(1).unwrap(), suspended).await.unwrap();
+    check("an account event", 4).await;
+    assert_eq!(world.store.totals(world.consumer).await.unwrap().untold, 2);
+    world.store.told(jobs[2].id, Account::Unavailable(UnavailableStatus::Deleted)).await.unwrap();
+    check("an answer", 4).await;
+    world.store.gap(world.consumer, &did(0)).await.unwrap();
+    check("a loss", 4).await;
+    world.store.account(world.consumer, &did(5), upstream, Seq::new(2).unwrap(), Account::Active).await.unwrap();
+    check("an account that is back", 4).await;
     let totals = world.store.totals(world.consumer).await.unwrap();
     assert_eq!((totals.enqueued, totals.failed, totals.unavailable, totals.records), (3, 1, 1, 3), "{totals:?}");
     let other = world.store.consumer("likes@1").await.unwrap();

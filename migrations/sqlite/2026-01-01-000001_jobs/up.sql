@@ -90,7 +90,8 @@ CREATE TABLE total (
     records BIGINT NOT NULL,
     buffered_op_sets BIGINT NOT NULL,
     buffered_bytes BIGINT NOT NULL,
-    dropped_op_sets BIGINT NOT NULL
+    dropped_op_sets BIGINT NOT NULL,
+    untold BIGINT NOT NULL
 ) WITHOUT ROWID;
 
 -- The audit of a consumer's jobs that is due or under way, if one is.

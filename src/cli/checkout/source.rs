@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::patience::{NotHad, Patience, Waiting};
+use crate::cli::Failed;
 use crate::engine::Fetcher;
 use crate::fetch::{ClientError, HttpOptions, HttpSource, Pace, PaceOptions, Spool, SpoolBudget, SpoolOptions};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
@@ -18,8 +19,6 @@ use crate::syntax::Did;
 
 /// Bytes that all repos under way may hold in memory; beyond, they lie in temporary files.
 const SPOOL_BUDGET: u64 = 64 << 20;
-
-pub(super) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is to be checked out.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! The status of `backfill run`: one line on a terminal, a log line each minute elsewhere.
 
+use std::convert::Infallible;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use tokio::time::Instant;
 use crate::cli::report::count;
 use crate::engine::{Backfiller, Progress};
 
-/// Shows the status until it is dropped or the backfiller's store fails.
-pub(super) async fn show(backfiller: Backfiller) {
+/// Shows the status for as long as it is polled.
+pub(super) async fn show(backfiller: Backfiller) -> Infallible {
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::new_spinner();
         bar.set_style(ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));

@@ -11,17 +11,14 @@ use bytes::Bytes;
 use super::Follow;
 use super::intake::{self, Entry};
 use super::source::Source;
-use crate::engine::core::Core;
+use crate::engine::audit;
+use crate::engine::core::{Core, Stopped};
 use crate::engine::progress::add;
-use crate::engine::{audit, backoff};
 use crate::firehose::event::moment;
 use crate::firehose::frame::{self, Frame};
 use crate::firehose::{Arrival, ConnectionError, Continuity, Remedy, Resume, SavedCursor, Sequence, Subscription};
-use crate::store::StoreError;
 use crate::syntax::{Did, Seq};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Connections in a row that end at something unreadable before it is stepped over: it may be the same bytes every time.
 const UNREADABLE: u32 = 3;
 
@@ -31,23 +28,24 @@ struct Following {
     source: Arc<Source>,
     subscription: Subscription,
     sequence: Sequence,
-    /// Whether a cursor is known, so that nothing since can be missed.
+    /// Whether it counts among the upstreams of which nothing more can be missed.
     attached: bool,
+    /// Why the next connection begins behind a gap. Its audit begins when that connection stands: what is committed after an answer of the audit comes over it.
+    gap_before: Option<&'static str>,
     /// Connections in a row that ended at something unreadable.
     unreadable: u32,
 }
-
-/// The program stops.
-struct Stopped;
 
 pub(super) async fn run(core: Arc<Core>, follow: Arc<Follow>, source: Arc<Source>, saved: Option<SavedCursor>) {
     let sequence = Sequence::new(follow.options.rules, saved);
     let mut subscription = follow.client.subscribe(source.upstream.clone());
     subscription.resume_from(sequence.resume());
+    // Without a cursor nothing is known of what came before.
+    let gap_before = saved.is_none().then_some("the first connection to an upstream");
+    let mut following = Following { core, follow, source, subscription, sequence, attached: false, gap_before, unreadable: 0 };
     if saved.is_some() {
-        follow.attached.send_modify(|count| *count += 1);
+        following.attach();
     }
-    let mut following = Following { core, follow, source, subscription, sequence, attached: saved.is_some(), unreadable: 0 };
     let stop = following.core.stop.clone();
     loop {
         let arrival = tokio::select! {
@@ -56,7 +54,10 @@ pub(super) async fn run(core: Arc<Core>, follow: Arc<Follow>, source: Arc<Source
         };
         let went_on = match arrival {
             Arrival::Connected { asked, host } => following.connected(asked, host.name()).await,
-            Arrival::Lost { error, pause } => following.lost(&error, pause).await,
+            Arrival::Lost { error, pause } => {
+                following.lost(&error, pause);
+                Ok(())
+            }
             Arrival::Frame(bytes) => following.frame(bytes).await,
         };
         if went_on.is_err() {
@@ -70,15 +71,15 @@ impl Following {
         tracing::info!(upstream = self.source.upstream.name(), %asked, host, "connected to a firehose");
         self.source.change(|standing| standing.connected = true);
         self.sequence.connected();
-        if !self.attached {
-            self.attached = true;
-            self.audit("the first connection to an upstream").await?;
-            self.follow.attached.send_modify(|count| *count += 1);
+        if let Some(reason) = self.gap_before {
+            self.audit(reason).await?;
+            self.gap_before = None;
         }
+        self.attach();
         Ok(())
     }
 
-    async fn lost(&mut self, error: &ConnectionError, pause: Duration) -> Result<(), Stopped> {
+    fn lost(&mut self, error: &ConnectionError, pause: Duration) {
         let text = crate::engine::error_chain(error);
         tracing::warn!(
             upstream = self.source.upstream.name(),
@@ -96,12 +97,16 @@ impl Following {
         }
         if self.unreadable >= UNREADABLE {
             self.unreadable = 0;
-            // What is behind the unreadable bytes, up to now, is made up for by the audit.
-            self.audit("unreadable bytes in the firehose").await?;
+            self.gap_before = Some("unreadable bytes in a firehose");
             self.sequence.step_over();
         }
         self.subscription.resume_from(self.sequence.resume());
-        Ok(())
+    }
+
+    fn attach(&mut self) {
+        if !std::mem::replace(&mut self.attached, true) {
+            self.follow.attached.send_modify(|count| *count += 1);
+        }
     }
 
     async fn frame(&mut self, bytes: Bytes) -> Result<(), Stopped> {
@@ -166,7 +171,8 @@ impl Following {
         self.source.change(|standing| standing.gaps += 1);
         self.audit(&format!("{}: {reason}", self.source.upstream.name())).await?;
         if reason.is_new_sequence() {
-            let id = self.until_stored(|core| core.store.restart_upstream(self.source.upstream.name())).await?;
+            let restart = || self.core.store.restart_upstream(self.source.upstream.name());
+            let id = self.core.until_stored("forgetting a cursor", restart).await?;
             self.source.restart(id);
         }
         self.follow.gap(reason.as_str());
@@ -175,21 +181,7 @@ impl Following {
 
     /// Has every repo audited; returns once that is durable, so that no cursor is saved beyond the gap before.
     async fn audit(&self, reason: &str) -> Result<(), Stopped> {
-        self.until_stored(|core| audit::begin(core, reason)).await
-    }
-
-    async fn until_stored<'a, T, F: Future<Output = Result<T, StoreError>>>(&'a self, act: impl Fn(&'a Core) -> F) -> Result<T, Stopped> {
-        let mut attempt = 1;
-        loop {
-            match act(&self.core).await {
-                Ok(done) => return Ok(done),
-                Err(error) => self.core.store_failed("recording a gap in a firehose", &error),
-            }
-            tokio::select! {
-                () = self.core.stop.cancelled() => return Err(Stopped),
-                () = tokio::time::sleep(backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt)) => attempt += 1,
-            }
-        }
+        self.core.until_stored("recording a gap in a firehose", || audit::begin(&self.core, reason)).await
     }
 
     async fn take(&self, frame: &Frame<'_>, seq: Seq, time: crate::job::Timestamp, bytes: &Bytes) -> Result<(), Stopped> {

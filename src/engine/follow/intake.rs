@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::settle;
 use super::source::{Source, Taken};
-use crate::engine::core::Core;
+use crate::engine::core::{Core, Unstored};
 use crate::syntax::Did;
 
 /// What an event takes of `pending_bytes` beside its frame.
@@ -25,7 +25,7 @@ pub(super) struct Intake {
     /// What `room` began with: an event takes no more of it.
     whole: u32,
     repo_bytes: usize,
-    pub(super) slots: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +68,12 @@ impl Intake {
                 return room;
             }
         }
+    }
+
+    /// Waits until another event may be worked on.
+    pub(super) async fn slot(&self) -> Result<OwnedSemaphorePermit, Unstored> {
+        // It is never closed.
+        Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Unstored::Stopped)
     }
 
     /// Takes an event in. `true`: nobody works on the repo yet.

@@ -9,10 +9,10 @@ const BOUND: usize = 65_536;
 pub(super) struct Provers(Mutex<HashSet<String>>);
 
 impl Provers {
-    pub(super) fn note(&self, host: String) {
+    pub(super) fn note(&self, host: &str) {
         let mut hosts = self.lock();
-        if hosts.len() < BOUND {
-            hosts.insert(host);
+        if hosts.len() < BOUND && !hosts.contains(host) {
+            hosts.insert(host.to_owned());
         }
     }
 

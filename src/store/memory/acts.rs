@@ -114,10 +114,12 @@ impl Memory {
         Ok(route.unwrap_or(AccountRoute::Unknown))
     }
 
-    pub(super) fn told(&mut self, job: JobId, account: Account) {
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.body.known.told(account);
-        }
+    pub(super) fn told(&mut self, job: JobId, account: Account) -> Result<(), StoreError> {
+        self.change(job, |_, body| {
+            body.known.told(account);
+            Ok::<_, StoreError>(((), BufferAct::Keep))
+        })
+        .map(drop)
     }
 
     pub(super) fn upstream(&mut self, name: &str) -> (UpstreamId, Option<SavedCursor>) {

@@ -112,11 +112,7 @@ impl Store for MemoryStore {
     }
 
     fn told(&self, job: JobId, account: Account) -> StoreFuture<'_, ()> {
-        async move {
-            self.lock().told(job, account);
-            Ok(())
-        }
-        .boxed()
+        async move { self.lock().told(job, account) }.boxed()
     }
 
     fn upstream<'a>(&'a self, name: &'a str) -> StoreFuture<'a, (UpstreamId, Option<SavedCursor>)> {

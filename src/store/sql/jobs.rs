@@ -26,7 +26,7 @@ impl Tx<'_> {
         let zeros = (
             (dsl::consumer.eq(id), dsl::enqueued.eq(0), dsl::in_progress.eq(0), dsl::complete.eq(0), dsl::failed.eq(0)),
             (dsl::unavailable.eq(0), dsl::records.eq(0), dsl::buffered_op_sets.eq(0), dsl::buffered_bytes.eq(0)),
-            dsl::dropped_op_sets.eq(0),
+            (dsl::dropped_op_sets.eq(0), dsl::untold.eq(0)),
         );
         diesel::insert_into(total::table).values(zeros).execute(self.connection)?;
         Ok(ConsumerId(id))

@@ -79,13 +79,15 @@ pub(super) fn unflushed(connection: &mut SqliteConnection, after: Option<JobId>,
 }
 
 pub(super) fn totals(connection: &mut SqliteConnection, of: ConsumerId) -> Act<Totals> {
-    type Columns = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
+    type Columns = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
     let row: Option<Columns> = total::table.find(of.0).get_result(connection).optional()?;
-    let Some((_, enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets)) = row
+    let Some((_, enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets, untold)) =
+        row
     else {
         return Ok(Totals::default());
     };
-    let tally = Tally { enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets };
+    let tally =
+        Tally { enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets, untold };
     tally.totals().ok_or_else(|| Fault::corrupt(format!("totals of consumer {}", of.0), format!("below zero: {tally:?}")))
 }
 

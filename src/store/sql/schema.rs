@@ -95,6 +95,7 @@ diesel::table! {
         buffered_op_sets -> BigInt,
         buffered_bytes -> BigInt,
         dropped_op_sets -> BigInt,
+        untold -> BigInt,
     }
 }
 

@@ -182,6 +182,7 @@ fn add_to_total(connection: &mut SqliteConnection, of: ConsumerId, tally: &Tally
             total::buffered_op_sets.eq(total::buffered_op_sets + tally.buffered_op_sets),
             total::buffered_bytes.eq(total::buffered_bytes + tally.buffered_bytes),
             total::dropped_op_sets.eq(total::dropped_op_sets + tally.dropped_op_sets),
+            total::untold.eq(total::untold + tally.untold),
         ))
         .execute(connection)
         .map(drop)
