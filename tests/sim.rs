@@ -2,6 +2,9 @@
 #![cfg(feature = "sim")]
 #![allow(clippy::print_stdout, reason = "the seed of each world is printed")]
 
+#[path = "common/car.rs"]
+mod car;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,22 +23,7 @@ fn world(seed: u64, repos: usize, records: u64) -> Arc<World> {
 
 /// Reads a CAR with nothing of the library: header, then `varint cid block`.
 fn blocks(car: &[u8]) -> (Vec<u8>, Vec<(Link, Vec<u8>)>) {
-    let mut rest = car;
-    let mut chunks = std::iter::from_fn(|| {
-        let (mut length, mut shift) = (0usize, 0);
-        loop {
-            let (byte, after) = rest.split_first()?;
-            rest = after;
-            length |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let (chunk, after) = rest.split_at_checked(length).expect("no frame is cut");
-        rest = after;
-        Some(chunk.to_vec())
-    });
+    let mut chunks = car::chunks(car).into_iter();
     let header = chunks.next().expect("there is a header");
     let blocks = chunks.map(|chunk| (Link::from_bytes(&chunk[..36]).expect("a blessed link"), chunk[36..].to_vec())).collect();
     (header, blocks)

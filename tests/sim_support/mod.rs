@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test crate uses its share")]
 #![allow(clippy::print_stdout, reason = "the seed of each world is printed")]
 
+#[path = "../common/car.rs"]
+pub(crate) mod car;
 pub(crate) mod tap;
 
 use std::collections::BTreeMap;

@@ -147,7 +147,7 @@ impl Event {
     /// The root of the CAR in this event, and its blocks by CID, none of them twice.
     pub(crate) fn blocks(&self) -> (String, HashMap<String, Vec<u8>>) {
         let Some(Ipld::Bytes(car)) = self.body.get("blocks") else { panic!("no blocks") };
-        let mut chunks = chunks(car);
+        let mut chunks = super::car::chunks(car);
         let header: Ipld = serde_ipld_dagcbor::from_slice(&chunks.remove(0)).expect("a header");
         let Ok(Some(Ipld::List(roots))) = header.get("roots") else { panic!("no roots") };
         let count = chunks.len();
@@ -164,25 +164,4 @@ fn link(value: Option<&Ipld>) -> Option<String> {
         Some(Ipld::Null) | None => None,
         other => panic!("a link is {other:?}"),
     }
-}
-
-/// What stands behind each length of a CAR.
-fn chunks(car: &[u8]) -> Vec<Vec<u8>> {
-    let mut rest = car;
-    let chunks = std::iter::from_fn(|| {
-        let (mut length, mut shift) = (0usize, 0);
-        loop {
-            let (byte, after) = rest.split_first()?;
-            rest = after;
-            length |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let (chunk, after) = rest.split_at_checked(length).expect("no frame is cut");
-        rest = after;
-        Some(chunk.to_vec())
-    });
-    chunks.collect()
 }
