@@ -245,6 +245,41 @@ async fn a_directory_that_hangs_for_many_holds_up_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_a_repo_that_crowds_only_what_a_checkout_makes_up_for_is_dropped() {
+    let mut following = Following { hosts: vec![0], ..Following::default() };
+    following.follow.repo_pending_bytes = 30_000;
+    let world = World::builder().seed(375).hosts(1).repos(1).sizes(Sizes::Each(200));
+    let rig = Rig::copied(world, NetworkOptions::default(), following).await;
+    let did = rig.world.dids().remove(0);
+    // A relay would tell no commits of an account that is not active; its host does.
+    rig.world.set_status(&did, AccountStatus::Deactivated);
+    rig.settled_up_to(rig.network.host_head(0)).await;
+    rig.idle().await;
+    assert_eq!(rig.folder.repo(&did).account, Some(Account::Unavailable(UnavailableStatus::Deactivated)));
+    let gate = Gate::new();
+    let hanging = Fault::Hold(Position::Byte(0), gate.clone());
+    rig.network.faults().inject(Rule::new(hanging).endpoint(Endpoint::DidDocument).did(&did).times(1));
+    rig.world.set_handle(&did, "other.test");
+    let mut writes = RandomWrites::new(376);
+    writes.write_to(&rig.world, &did).unwrap();
+    tokio::time::timeout(LIMIT, gate.reached(1)).await.expect("the identity was not looked up");
+    // That it is active again comes in the middle of what is too much.
+    (0..20).for_each(|_| _ = writes.write_to(&rig.world, &did).unwrap());
+    rig.world.set_status(&did, AccountStatus::Active);
+    (0..20).for_each(|_| _ = writes.write_to(&rig.world, &did).unwrap());
+    let head = rig.network.host_head(0);
+    rig.until(|progress| progress.follow.as_ref().unwrap().upstreams[0].last.is_some_and(|last| last.seq.get() >= head)).await;
+    gate.open();
+    rig.settled_up_to(head).await;
+    rig.idle().await;
+    let follow = rig.backfiller.progress().await.unwrap().follow.unwrap();
+    assert!(follow.gaps.get("crowded") >= Some(&1), "nothing was dropped: {follow:?}");
+    assert_eq!(rig.folder.repo(&did).account, Some(Account::Active));
+    rig.assert_truth().await;
+    rig.backfiller.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_consumer_that_hangs_has_its_repos_buffered_and_the_firehose_read() {
     let options = Options { handler_timeout: Duration::from_secs(2), ..Options::default() };
     let following = Following { options, ..Following::default() };

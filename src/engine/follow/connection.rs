@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Follow;
-use super::intake::{self, Entry};
+use super::intake::{self, Pending};
 use super::source::Source;
 use crate::engine::audit;
 use crate::engine::core::{Core, Stopped};
@@ -209,9 +209,10 @@ impl Following {
         add(&counters.events_taken, 1);
         let taken = self.source.take(seq, time);
         // A copy: the message may be a small part of a large buffer of the connection.
-        let frame = Bytes::copy_from_slice(bytes);
-        let entry = Entry { did, frame, source: Arc::clone(&self.source), taken, is_new, room };
-        intake::take(&self.core, &self.follow.intake, entry);
+        let copy = Some(Bytes::copy_from_slice(bytes));
+        let is_replaceable = matches!(frame, Frame::Commit(_) | Frame::Sync(_));
+        let pending = Pending { frame: copy, source: Arc::clone(&self.source), taken, is_new, is_replaceable, room };
+        intake::take(&self.core, &self.follow.intake, did, pending);
         Ok(())
     }
 

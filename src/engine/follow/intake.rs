@@ -43,7 +43,9 @@ pub(super) struct Pending {
     pub(super) taken: Taken,
     /// Whether its repo is to be added first.
     pub(super) is_new: bool,
-    room: OwnedSemaphorePermit,
+    /// Whether a checkout makes up for it: so it is with what a repo holds, but not with what its account is.
+    pub(super) is_replaceable: bool,
+    pub(super) room: OwnedSemaphorePermit,
 }
 
 impl Pending {
@@ -110,32 +112,20 @@ impl Intake {
 }
 
 impl Queue {
-    /// Too much waits of this repo: what is dropped is made up for by a checkout.
+    /// Too much waits of this repo: what a checkout makes up for is dropped.
     fn drop_frames(&mut self) {
-        for pending in &mut self.events {
+        for pending in self.events.iter_mut().filter(|pending| pending.is_replaceable) {
             pending.frame = None;
             let spare = pending.room.num_permits().saturating_sub(OVERHEAD as usize);
             drop(pending.room.split(spare));
         }
-        self.bytes = 0;
+        self.bytes = self.events.iter().filter_map(|pending| pending.frame.as_ref()).map(Bytes::len).sum();
     }
 }
 
-/// What is to be taken in.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) did: Did,
-    pub(super) frame: Bytes,
-    pub(super) source: Arc<Source>,
-    pub(super) taken: Taken,
-    pub(super) is_new: bool,
-    pub(super) room: OwnedSemaphorePermit,
-}
-
 /// Takes an event in, and has somebody work on its repo.
-pub(super) fn take(core: &Arc<Core>, intake: &Arc<Intake>, entry: Entry) {
-    let Entry { did, frame, source, taken, is_new, room } = entry;
-    if intake.push(&did, Pending { frame: Some(frame), source, taken, is_new, room }) {
+pub(super) fn take(core: &Arc<Core>, intake: &Arc<Intake>, did: Did, pending: Pending) {
+    if intake.push(&did, pending) {
         core.tracker.spawn(work(Arc::clone(core), Arc::clone(intake), did));
     }
 }

@@ -200,7 +200,11 @@ impl Act<'_> {
                 }
                 // An account without an identity is gone, as the event will say.
                 Err(Absent::Unknown) => {}
-                Err(absent @ Absent::Outage) => return self.lost(absent.as_str(), 1).await,
+                Err(absent @ Absent::Outage) => {
+                    // A checkout finds out what has become of it, even of one that is unavailable.
+                    self.core.store.want(self.core.consumer, self.did).await?;
+                    return self.lost(absent.as_str(), 1).await;
+                }
             }
         }
         let (core, taken) = (self.core, &pending.taken);
