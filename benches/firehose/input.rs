@@ -15,6 +15,9 @@ const RECORDS: u64 = 5000;
 /// When the first commit is made, in microseconds since the Unix epoch.
 const BEGIN: u64 = 1_790_000_000_000_000;
 
+/// The number of the first frame: too great for four bytes, so that numbers can be replaced in place.
+pub const FIRST_SEQ: u64 = 1 << 33;
+
 /// Commits of some repos.
 pub struct Input {
     pub frames: Vec<Bytes>,
@@ -36,7 +39,7 @@ impl Input {
         let mut frames = Vec::new();
         for number in 0..commits {
             for repo in &mut made {
-                frames.push(repo.commit(number, frames.len() as u64 + 1, &key));
+                frames.push(repo.commit(number, FIRST_SEQ + frames.len() as u64, &key));
             }
         }
         Self { frames, key: key.public().clone() }

@@ -2,11 +2,15 @@
 //!
 //! `cargo bench --bench firehose` prints for commits of one op, each on a repo of 5,000 records with nodes and proofs as the reference implementation sends
 //! them: the signature check alone, which is the floor; the whole verification; and the steps of it. Each figure is the best of
-//! several rounds.
+//! several rounds. Then how fast commits go the whole way through the program, in processor time as well.
+//!
+//! `cargo bench --bench firehose -- --memory 10000000` prints instead how much memory is resident while so many frames pass.
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
 #[allow(unreachable_pub, reason = "the crate of the peers includes it too")]
 mod input;
+mod network;
+mod pipeline;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -29,13 +33,21 @@ const COMMITS: u64 = 50;
 const GROUP: usize = 20;
 const ROUNDS: u32 = 30;
 
-fn main() {
-    for curve in [Curve::K256, Curve::P256] {
-        measure(&Input::new(curve, REPOS, COMMITS));
+fn main() -> Result<(), network::Failed> {
+    if let Some(served) = network::serve() {
+        return served;
     }
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--memory") {
+        return pipeline::memory(arguments.get(at + 1).ok_or("--memory needs a number of frames")?.parse()?);
+    }
+    let signatures = [Curve::K256, Curve::P256].map(|curve| measure(&Input::new(curve, REPOS, COMMITS)));
+    // Half of the repos of the simulated network have a key of each curve.
+    pipeline::speed(signatures.iter().sum::<f64>() / 2.0)
 }
 
-fn measure(input: &Input) {
+/// Returns the seconds that a signature check takes.
+fn measure(input: &Input) -> f64 {
     let Input { frames, key, .. } = input;
     println!("{}: {} commits of one op, {} bytes each on average", key.curve(), frames.len(), input.frame_len());
     let prepared: Vec<Prepared> = frames.iter().map(prepare).collect();
@@ -56,6 +68,7 @@ fn measure(input: &Input) {
     let state = RandomState::new();
     let tracked: HashSet<u64> = (0..1_000_000).map(|number| state.hash_one(format!("did:plc:{number:024}"))).collect();
     report("read, not tracked", best(frames, |frame| assert!(!tracked.contains(&state.hash_one(event(frame).repo)))));
+    signature
 }
 
 fn event(frame: &Bytes) -> CommitEvent<'_> {

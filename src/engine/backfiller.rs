@@ -244,22 +244,25 @@ impl Backfiller {
         Ok(progress(&self.core).await?)
     }
 
-    /// Waits until no audit is due, no repo waits for a checkout or is in one, every buffer is empty, and the handler was told of every account: all that is left are complete
-    /// repos, unavailable ones, and failed ones whose next attempt is still to come.
+    /// Waits until no audit is due, no repo waits for a checkout or is in one, every buffer is empty, the handler was told of every account, and nobody acts on any repo any
+    /// more, so that everything is counted: all that is left are complete repos, unavailable ones, and failed ones whose next attempt is still to come.
     ///
     /// # Errors
     /// When the store fails, or the backfiller stops.
     pub async fn idle(&self) -> Result<Progress, EngineError> {
         loop {
-            let settled = self.core.settled.notified();
+            let (settled, closed) = (self.core.settled.notified(), self.core.open.closed());
             let progress = self.progress().await?;
             let totals = &progress.totals;
-            if progress.audit.is_none() && totals.enqueued + totals.in_progress + totals.buffered_op_sets + totals.untold == 0 {
-                return Ok(progress);
+            let is_done = progress.audit.is_none() && totals.enqueued + totals.in_progress + totals.buffered_op_sets + totals.untold == 0;
+            // What was recorded last is counted before its repo is closed, but after this progress was read.
+            if is_done && self.core.open.is_empty() {
+                return self.progress().await;
             }
             tokio::select! {
                 () = self.core.stop.cancelled() => return Err(EngineError::Stopped),
                 () = settled => {}
+                () = closed, if is_done => {}
                 // A purge by another handle of the store is announced by nobody.
                 () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }

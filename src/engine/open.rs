@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio_util::sync::CancellationToken;
 
 use crate::syntax::Did;
@@ -77,6 +78,16 @@ impl OpenRepos {
         }
     }
 
+    /// Whether nobody acts on any repo.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// The next time that any repo is closed, from now on.
+    pub(super) fn closed(&self) -> Notified<'_> {
+        self.closed.notified()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Did, Holder>> {
         // No code that can panic runs under the lock, so a poisoned map is as good as any.
         self.repos.lock().unwrap_or_else(PoisonError::into_inner)
@@ -147,6 +158,19 @@ mod tests {
         let open = open.close().expect("it was asked for");
         assert!(repos.open(&did).is_none(), "the right was lost");
         assert!(open.close().is_none());
+    }
+
+    #[tokio::test]
+    async fn closing_the_last_repo_is_told() {
+        let (repos, did) = repos();
+        for close in [drop, |open: Open| assert!(open.close().is_none())] {
+            let open = repos.open(&did).unwrap();
+            let closed = repos.closed();
+            assert!(!repos.is_empty());
+            close(open);
+            closed.await;
+            assert!(repos.is_empty());
+        }
     }
 
     #[tokio::test]
