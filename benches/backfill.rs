@@ -22,7 +22,7 @@ use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use atproto_backfill::job::Account;
 use atproto_backfill::sim::{HostOptions, Network, NetworkOptions, Sizes, World};
-use atproto_backfill::store::{DieselStore, MemoryStore, Store};
+use atproto_backfill::store::{MemoryStore, SqliteStore, Store};
 use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
 
 type Failed = Box<dyn Error + Send + Sync>;
@@ -109,7 +109,7 @@ struct Run {
 async fn run(plc_url: &str, dids: &[Did], records: u64, in_memory: bool) -> Result<Run, Failed> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("store.db");
-    let store: Arc<dyn Store> = if in_memory { Arc::new(MemoryStore::new()) } else { Arc::new(DieselStore::open(&path)?) };
+    let store: Arc<dyn Store> = if in_memory { Arc::new(MemoryStore::new()) } else { Arc::new(SqliteStore::open(&path)?) };
     let count = Arc::new(Counting::default());
     let pace = PaceOptions { host_rate: Rate::MAX, global_rate: Rate::MAX, host_in_flight: NonZeroU32::MAX, ..PaceOptions::default() };
     let resolver = ResolverOptions { plc_url: plc_url.parse()?, development: true, pace, ..ResolverOptions::default() };

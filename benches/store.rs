@@ -8,7 +8,7 @@ use std::time::Instant;
 use atproto_backfill::job::{ConsumerId, Job, Op, OpAction, OpSet, Position, Timestamp};
 use atproto_backfill::manifest::{Builder, Chunk, Diff, Edit, Step};
 use atproto_backfill::repo::Link;
-use atproto_backfill::store::{Advance, DieselStore, ManifestChange, Store};
+use atproto_backfill::store::{Advance, ManifestChange, SqliteStore, Store};
 use atproto_backfill::syntax::{Did, RecordPath, Rev};
 
 const RECORDS: u64 = 1_000_000;
@@ -85,13 +85,13 @@ fn advance(job: &Job) -> Advance {
     Advance::new(job.id, job.epoch)
 }
 
-async fn claimed(store: &DieselStore, consumer: ConsumerId, n: u64) -> Job {
+async fn claimed(store: &SqliteStore, consumer: ConsumerId, n: u64) -> Job {
     store.enqueue(consumer, &[did(n)]).await.expect("enqueue");
     store.claim(&did(n), Timestamp(1)).await.expect("claim").pop().expect("a job")
 }
 
 /// One million records in one go: the writer's time alone.
-async fn bulk(store: &DieselStore, consumer: ConsumerId, chunks: &[Chunk]) {
+async fn bulk(store: &SqliteStore, consumer: ConsumerId, chunks: &[Chunk]) {
     let job = claimed(store, consumer, 0).await;
     let started = Instant::now();
     for part in chunks.chunks(4) {
@@ -104,7 +104,7 @@ async fn bulk(store: &DieselStore, consumer: ConsumerId, chunks: &[Chunk]) {
 
 /// Repos of 500 records, completed as a checkout does it, and the room that they take.
 async fn repos(file: &Path, paths: &[RecordPath], links: &[Link]) {
-    let store = Arc::new(DieselStore::open(file).expect("open"));
+    let store = Arc::new(SqliteStore::open(file).expect("open"));
     let consumer = store.consumer("bench@1").await.expect("consumer");
     let started = Instant::now();
     for (n, (paths, links)) in paths.chunks(500).zip(links.chunks(500)).enumerate() {
@@ -124,7 +124,7 @@ async fn repos(file: &Path, paths: &[RecordPath], links: &[Link]) {
 }
 
 /// Ops of many repos, each appended, read and advanced as a lane does it, 256 repos at once.
-async fn live(store: &Arc<DieselStore>, consumer: ConsumerId) {
+async fn live(store: &Arc<SqliteStore>, consumer: ConsumerId) {
     let started = Instant::now();
     let lanes = (0..256u64).map(|lane| {
         let store = Arc::clone(store);
@@ -147,7 +147,7 @@ async fn live(store: &Arc<DieselStore>, consumer: ConsumerId) {
     println!("live: {:.0} pairs of append and advance a second", LIVE_PAIRS as f64 / started.elapsed().as_secs_f64());
 }
 
-async fn pair(store: &DieselStore, consumer: ConsumerId, job: &Job, round: u64) {
+async fn pair(store: &SqliteStore, consumer: ConsumerId, job: &Job, round: u64) {
     let path = RecordPath::new(&format!("app.bsky.feed.post/{}", rev(round))).expect("a path");
     let cid = link(round as usize);
     let create = OpAction::Create { cid, record: vec![9; 300].into() };
@@ -167,7 +167,7 @@ async fn main() {
     let links: Vec<Link> = (0..paths.len()).map(link).collect();
     let chunks = manifest(&paths, &links);
     let directory = tempfile::tempdir().expect("a directory");
-    let store = DieselStore::open(directory.path().join("bulk.db")).expect("open");
+    let store = SqliteStore::open(directory.path().join("bulk.db")).expect("open");
     let consumer = store.consumer("bench@1").await.expect("consumer");
     bulk(&store, consumer, &chunks).await;
     drop(store);

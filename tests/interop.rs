@@ -192,7 +192,7 @@ async fn with_the_memory_store_checkouts_during_writes_end_in_what_the_pds_lists
 async fn with_sqlite_checkouts_during_writes_end_in_what_the_pds_lists() {
     let test = "with_sqlite_checkouts_during_writes_end_in_what_the_pds_lists";
     let folder = tempfile::tempdir().unwrap();
-    let store = atproto_backfill::store::DieselStore::open(folder.path().join("interop.db")).unwrap();
+    let store = atproto_backfill::store::SqliteStore::open(folder.path().join("interop.db")).unwrap();
     timeout(WHOLE_TEST, checks_out_and_follows(test, Arc::new(store))).await.unwrap();
 }
 

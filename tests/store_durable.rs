@@ -7,7 +7,7 @@ use std::time::Duration;
 use atproto_backfill::job::{ConsumerId, Job, JobEvent, JobState, Op, OpAction, OpSet, Position, Route, Timestamp};
 use atproto_backfill::manifest::{Builder, Chunk, Edit};
 use atproto_backfill::repo::Link;
-use atproto_backfill::store::{Advance, DieselOptions, DieselStore, ManifestChange, Standing, Store, StoreError};
+use atproto_backfill::store::{Advance, ManifestChange, SqliteOptions, SqliteStore, Standing, Store, StoreError};
 use atproto_backfill::syntax::{Did, RecordPath, Rev};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
@@ -70,13 +70,13 @@ fn advance(job: &Job) -> Advance {
     Advance::new(job.id, job.epoch)
 }
 
-async fn claimed(store: &DieselStore, consumer: ConsumerId, did: &Did) -> Job {
+async fn claimed(store: &SqliteStore, consumer: ConsumerId, did: &Did) -> Job {
     store.enqueue(consumer, std::slice::from_ref(did)).await.unwrap();
     store.claim(did, NOW).await.unwrap().pop().unwrap()
 }
 
 /// Everything that the trait gives out about the jobs of a consumer.
-async fn everything(store: &DieselStore, consumer: ConsumerId) -> String {
+async fn everything(store: &SqliteStore, consumer: ConsumerId) -> String {
     let mut all = vec![format!("{:?}", store.totals(consumer).await.unwrap())];
     for job in store.jobs(consumer, None, 1000).await.unwrap() {
         let buffer = store.buffered(job.id, u64::MAX).await.unwrap();
@@ -90,7 +90,7 @@ async fn everything(store: &DieselStore, consumer: ConsumerId) -> String {
 #[tokio::test]
 async fn a_database_that_is_opened_again_holds_what_it_held() {
     let (_directory, file) = database();
-    let store = DieselStore::open(&file).unwrap();
+    let store = SqliteStore::open(&file).unwrap();
     let consumer = store.consumer("posts@1").await.unwrap();
     for n in 0..4 {
         let job = claimed(&store, consumer, &did(n)).await;
@@ -109,7 +109,7 @@ async fn a_database_that_is_opened_again_holds_what_it_held() {
     }
     let before = everything(&store, consumer).await;
     drop(store);
-    let store = DieselStore::open(&file).unwrap();
+    let store = SqliteStore::open(&file).unwrap();
     assert_eq!(store.consumer("posts@1").await.unwrap(), consumer);
     assert_eq!(everything(&store, consumer).await, before);
     assert_eq!(store.recover().await.unwrap(), 1);
@@ -122,31 +122,31 @@ async fn a_database_that_is_opened_again_holds_what_it_held() {
 #[tokio::test]
 async fn what_was_asked_for_before_a_drop_is_written() {
     let (_directory, file) = database();
-    let store = DieselStore::open(&file).unwrap();
+    let store = SqliteStore::open(&file).unwrap();
     let consumer = store.consumer("posts@1").await.unwrap();
     let dids: Vec<Did> = (0..5000).map(did).collect();
     // Asked for, and then nobody waits for the answer.
     let asked = store.enqueue(consumer, &dids);
     assert!(tokio::time::timeout(Duration::ZERO, asked).await.is_err(), "it was done before it could be left alone");
     drop(store);
-    let store = DieselStore::open(&file).unwrap();
+    let store = SqliteStore::open(&file).unwrap();
     assert_eq!(store.totals(consumer).await.unwrap().enqueued, 5000);
 }
 
 #[tokio::test]
 async fn a_database_in_use_is_not_opened_a_second_time() {
     let (_directory, file) = database();
-    let store = DieselStore::open(&file).unwrap();
-    assert!(matches!(DieselStore::open(&file), Err(StoreError::InUse { path }) if path.ends_with("store.db")));
+    let store = SqliteStore::open(&file).unwrap();
+    assert!(matches!(SqliteStore::open(&file), Err(StoreError::InUse { path }) if path.ends_with("store.db")));
     drop(store);
-    DieselStore::open(&file).unwrap();
+    SqliteStore::open(&file).unwrap();
 }
 
 #[tokio::test]
 async fn a_full_disk_fails_what_does_not_fit_and_nothing_else() {
     let (_directory, file) = database();
-    let options = DieselOptions { max_bytes: Some(512 * 1024), ..DieselOptions::default() };
-    let store = DieselStore::open_with(&file, options).unwrap();
+    let options = SqliteOptions { max_bytes: Some(512 * 1024), ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(&file, options).unwrap();
     let consumer = store.consumer("posts@1").await.unwrap();
     let job = claimed(&store, consumer, &did(1)).await;
     store.advance(Advance { position: at(5), finish: true, ..advance(&job) }).await.unwrap();
@@ -187,8 +187,8 @@ async fn a_full_disk_fails_what_does_not_fit_and_nothing_else() {
 #[tokio::test]
 async fn a_database_that_another_program_has_locked_is_unavailable_until_it_is_not() {
     let (_directory, file) = database();
-    let options = DieselOptions { busy_timeout: Duration::from_millis(20), ..DieselOptions::default() };
-    let store = DieselStore::open_with(&file, options).unwrap();
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(20), ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(&file, options).unwrap();
     let consumer = store.consumer("posts@1").await.unwrap();
     let mut stranger = stranger(&file);
     execute(&mut stranger, "BEGIN IMMEDIATE");
@@ -202,7 +202,7 @@ async fn a_database_that_another_program_has_locked_is_unavailable_until_it_is_n
 #[tokio::test]
 async fn one_act_that_fails_does_not_undo_the_others_of_its_commit() {
     let (_directory, file) = database();
-    let store = std::sync::Arc::new(DieselStore::open(&file).unwrap());
+    let store = std::sync::Arc::new(SqliteStore::open(&file).unwrap());
     let consumer = store.consumer("posts@1").await.unwrap();
     let job = claimed(&store, consumer, &did(1)).await;
     let edit = |n: u64| Edit { path: path(n), cid: Some(Link::of(b"x")) };
@@ -237,7 +237,7 @@ async fn text_that_this_program_never_writes_is_corruption_and_is_loud() {
         "UPDATE job SET records = -1",
     ] {
         let (_directory, file) = database();
-        let store = DieselStore::open(&file).unwrap();
+        let store = SqliteStore::open(&file).unwrap();
         let consumer = store.consumer("posts@1").await.unwrap();
         let job = claimed(&store, consumer, &did(1)).await;
         store.advance(Advance { position: at(5), finish: true, ..advance(&job) }).await.unwrap();
@@ -257,10 +257,10 @@ async fn a_file_that_is_no_database_is_refused() {
     let (_directory, file) = database();
     std::fs::write(&file, "no database, and longer than a header of one hundred bytes, so that it cannot be taken for a new and empty one")
         .unwrap();
-    let error = DieselStore::open(&file).unwrap_err();
+    let error = SqliteStore::open(&file).unwrap_err();
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
     let (directory, _) = database();
-    let error = DieselStore::open(directory.path().join("no/such/directory/store.db")).unwrap_err();
+    let error = SqliteStore::open(directory.path().join("no/such/directory/store.db")).unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
 }
 
@@ -279,7 +279,7 @@ struct Count {
 #[tokio::test]
 async fn no_frequent_query_scans_a_table() {
     let (_directory, file) = database();
-    drop(DieselStore::open(&file).unwrap());
+    drop(SqliteStore::open(&file).unwrap());
     let mut connection = stranger(&file);
     // The statements that the verbs run, as diesel spells them, less the columns.
     for (query, index) in [
@@ -317,7 +317,7 @@ async fn no_frequent_query_scans_a_table() {
 #[tokio::test]
 async fn a_job_in_progress_becomes_enqueued_again_after_a_kill() {
     let (directory, file) = database();
-    let store = DieselStore::open(&file).unwrap();
+    let store = SqliteStore::open(&file).unwrap();
     let consumer = store.consumer("posts@1").await.unwrap();
     let job = claimed(&store, consumer, &did(1)).await;
     store.append(consumer, &op_set(&did(1), 5, 6, 9), u64::MAX).await.unwrap();
@@ -325,7 +325,7 @@ async fn a_job_in_progress_becomes_enqueued_again_after_a_kill() {
     let copy = directory.path().join("after.db");
     std::fs::copy(&file, &copy).unwrap();
     std::fs::copy(file.with_extension("db-wal"), directory.path().join("after.db-wal")).unwrap();
-    let after = DieselStore::open(&copy).unwrap();
+    let after = SqliteStore::open(&copy).unwrap();
     assert_eq!(after.recover().await.unwrap(), 1);
     let again = after.job(consumer, &did(1)).await.unwrap().unwrap();
     assert_eq!((again.state, again.min_rev), (JobState::Enqueued, Some(rev(6))));
@@ -354,15 +354,15 @@ mod migrations {
         connection.run_pending_migrations(migrations()).unwrap();
         assert_eq!(tables(&mut connection), up);
         drop(connection);
-        DieselStore::open(&file).unwrap();
+        SqliteStore::open(&file).unwrap();
     }
 
     #[test]
     fn a_newer_schema_is_refused_and_left_alone() {
         let (_directory, file) = database();
-        drop(DieselStore::open(&file).unwrap());
+        drop(SqliteStore::open(&file).unwrap());
         execute(&mut stranger(&file), "INSERT INTO __diesel_schema_migrations (version) VALUES ('99990101000001')");
-        let error = DieselStore::open(&file).unwrap_err();
+        let error = SqliteStore::open(&file).unwrap_err();
         assert!(matches!(error, StoreError::NewerSchema { ref found, .. } if found == "99990101000001"), "{error:?}");
     }
 }

@@ -19,7 +19,7 @@ use crate::firehose::{ClientOptions, Upstream};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use crate::job::OpSet;
 use crate::sim::{Fault, HostOptions, Network, NetworkOptions, RetryHint, Rule, Sizes, World, Writer, WriterOptions};
-use crate::store::{DieselStore, Store, StoreError};
+use crate::store::{SqliteStore, Store, StoreError};
 
 /// Requests per second to each host: slow enough to watch, fast enough for two minutes.
 const HOST_RATE: f64 = 12.0;
@@ -81,7 +81,7 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
             (folder.path().join("demo.db"), Some(folder))
         }
     };
-    let store = DieselStore::open(&path).map_err(|error| match error {
+    let store = SqliteStore::open(&path).map_err(|error| match error {
         StoreError::InUse { .. } => error.to_string(),
         _ => format!("{}: {}", path.display(), crate::engine::error_chain(&error)),
     })?;

@@ -17,7 +17,7 @@ use crate::engine::{Backfiller, FollowOptions, Options, Track, error_chain};
 use crate::fetch::{HttpOptions, user_agent};
 use crate::firehose::{ClientOptions, Upstream, Verification};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
-use crate::store::DieselStore;
+use crate::store::SqliteStore;
 use crate::syntax::{Did, Nsid};
 
 /// What a stop waits for; the handler and the store are done within it, or what they had in hand comes again.
@@ -119,7 +119,7 @@ async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Failed> {
     };
     let lines = if arguments.jsonl.as_os_str() == "-" { Lines::standard() } else { Lines::append(&arguments.jsonl) };
     let lines = lines.map_err(|error| format!("{}: {error}", arguments.jsonl.display()))?;
-    let store = DieselStore::open(&arguments.db).map_err(|error| error_chain(&error))?;
+    let store = SqliteStore::open(&arguments.db).map_err(|error| error_chain(&error))?;
     let (user_agent, development) = (user_agent(arguments.contact.as_deref()), arguments.development);
     let mut resolver = ResolverOptions { user_agent: user_agent.clone(), development, ..ResolverOptions::default() };
     if let Some(url) = &arguments.plc_url {

@@ -12,13 +12,13 @@ mod error;
 mod memory;
 mod rules;
 #[cfg(feature = "sqlite")]
-mod sql;
+mod sqlite;
 
 pub use audit::{AuditId, AuditState};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
-pub use sql::{DieselOptions, DieselStore};
+pub use sqlite::{SqliteOptions, SqliteStore};
 
 use std::fmt::Debug;
 
@@ -149,6 +149,19 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Forgets an audit: it is done. `false`, with nothing written, when it has ended or another has begun.
     fn audit_end(&self, consumer: ConsumerId, audit: AuditId) -> StoreFuture<'_, bool>;
+}
+
+/// Whether what was committed is on the disk. Either way a commit is whole or not there, and the end of the process alone undoes none.
+///
+/// The engine answers for [`Durability::Normal`]: what was undone is fetched or delivered again. One thing it cannot know: a record that was delivered, and
+/// deleted upstream before the machine was back, then stays with the consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// A commit waits for the disk: a loss of power undoes nothing. SQLite: `synchronous = FULL`; PostgreSQL: `synchronous_commit = on`.
+    Full,
+    /// A commit does not wait: a loss of power, or on PostgreSQL a crash of its server, may undo the last ones (PostgreSQL: of less than a second).
+    /// SQLite: `synchronous = NORMAL`; PostgreSQL: `synchronous_commit = off`.
+    Normal,
 }
 
 /// Names the sequence of an upstream: another after it has restarted.

@@ -114,7 +114,7 @@ async fn exactly_the_repos_that_moved_are_checked_out_again() {
 async fn exactly_the_repos_that_moved_are_checked_out_again_on_sqlite() {
     for world in [many_a_host(), few_a_host()] {
         let folder = tempfile::tempdir().unwrap();
-        let store = atproto_backfill::store::DieselStore::open(folder.path().join("store.db")).unwrap();
+        let store = atproto_backfill::store::SqliteStore::open(folder.path().join("store.db")).unwrap();
         exactly_those_that_moved(world, Arc::new(store)).await;
     }
 }
@@ -205,7 +205,7 @@ async fn a_kill_in_the_middle_is_gone_on_from_in_memory() {
 #[tokio::test]
 async fn a_kill_in_the_middle_is_gone_on_from_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    let store = atproto_backfill::store::DieselStore::open(folder.path().join("store.db")).unwrap();
+    let store = atproto_backfill::store::SqliteStore::open(folder.path().join("store.db")).unwrap();
     a_kill_is_gone_on_from(Arc::new(store)).await;
 }
 

@@ -140,7 +140,7 @@ async fn every_schedule_ends_in_the_truth_in_memory() {
 async fn every_schedule_ends_in_the_truth_on_sqlite() {
     for seed in 1000..1000 + seeds(6) {
         let folder = tempfile::tempdir().unwrap();
-        let store = atproto_backfill::store::DieselStore::open(folder.path().join("store.db")).unwrap();
+        let store = atproto_backfill::store::SqliteStore::open(folder.path().join("store.db")).unwrap();
         schedule(seed, Arc::new(store)).await;
     }
 }

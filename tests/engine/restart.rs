@@ -59,7 +59,7 @@ async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more_in_memory
 #[tokio::test]
 async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
-    let store = atproto_backfill::store::DieselStore::open(folder.path().join("store.db")).unwrap();
+    let store = atproto_backfill::store::SqliteStore::open(folder.path().join("store.db")).unwrap();
     what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more(Arc::new(store)).await;
 }
 
@@ -95,7 +95,7 @@ async fn an_op_set_that_was_taken_and_not_recorded_comes_again_in_order() {
 async fn a_database_that_is_opened_again_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
-    let open = || -> Arc<dyn Store> { Arc::new(atproto_backfill::store::DieselStore::open(&path).unwrap()) };
+    let open = || -> Arc<dyn Store> { Arc::new(atproto_backfill::store::SqliteStore::open(&path).unwrap()) };
     let world = World::builder().seed(53).hosts(2).repos(20).sizes(Sizes::Each(100));
     let mut rig = Rig::with(world, Default::default(), Options::default(), open()).await;
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
@@ -122,12 +122,12 @@ async fn a_database_that_is_opened_again_goes_on_where_it_was() {
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn a_disk_that_fills_up_stops_nothing_for_good() {
-    use atproto_backfill::store::{DieselOptions, DieselStore};
+    use atproto_backfill::store::{SqliteOptions, SqliteStore};
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
-    let small = DieselOptions { max_bytes: Some(400_000), ..DieselOptions::default() };
-    let store: Arc<dyn Store> = Arc::new(DieselStore::open_with(&path, small).unwrap());
+    let small = SqliteOptions { max_bytes: Some(400_000), ..SqliteOptions::default() };
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open_with(&path, small).unwrap());
     let world = World::builder().seed(54).hosts(2).repos(6).sizes(Sizes::Each(4000));
     let mut rig = Rig::with(world, Default::default(), short_grace(), store).await;
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_disk_that_fills_up_stops_nothing_for_good() {
     let _ = rig.backfiller.stop().await;
     rig.store = Arc::new(MemoryStore::new());
     rig.restart(Options::default()).await;
-    rig.store = Arc::new(DieselStore::open(&path).unwrap());
+    rig.store = Arc::new(SqliteStore::open(&path).unwrap());
     rig.restart(Options::default()).await;
     rig.backfiller.start().await.unwrap();
     for did in rig.world.dids() {

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
 use atproto_backfill::job::{Account, Job, JobState, UnavailableStatus};
-use atproto_backfill::store::{DieselStore, Store};
+use atproto_backfill::store::{SqliteStore, Store};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
@@ -226,7 +226,7 @@ fn living(dids: &[String]) -> impl Iterator<Item = &String> {
 
 /// What the database holds of each repo.
 async fn jobs(setup: &Setup) -> HashMap<String, Job> {
-    let store = DieselStore::open(setup.database()).unwrap();
+    let store = SqliteStore::open(setup.database()).unwrap();
     let consumer = store.consumer("jsonl").await.unwrap();
     let jobs = store.jobs(consumer, None, NAMES.len() + 1).await.unwrap();
     jobs.into_iter().map(|job| (job.did.to_string(), job)).collect()

@@ -27,7 +27,7 @@ impl World {
     #[cfg(feature = "sqlite")]
     pub(crate) async fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = atproto_backfill::store::DieselStore::open(directory.path().join("store.db")).unwrap();
+        let store = atproto_backfill::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
         Self::over(Arc::new(store), Some(directory)).await
     }
 

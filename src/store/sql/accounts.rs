@@ -13,6 +13,9 @@ use crate::store::rules::BufferAct;
 use crate::store::{AccountRoute, UpstreamId};
 use crate::syntax::{Did, Seq};
 
+/// Id, and both parts of the cursor.
+type UpstreamRow = (i64, Option<i64>, Option<i64>);
+
 impl Tx<'_> {
     pub(super) fn account(&mut self, of: ConsumerId, did: &Did, upstream: UpstreamId, seq: Seq, account: Account) -> Act<AccountRoute> {
         let Some((id, before)) = self.find(of, did)? else { return Ok(AccountRoute::Unknown) };
@@ -46,10 +49,10 @@ impl Tx<'_> {
     }
 
     pub(super) fn upstream(&mut self, name: &str) -> Act<(UpstreamId, Option<SavedCursor>)> {
-        type Row = (i64, Option<i64>, Option<i64>);
-        let columns = (upstream::id, upstream::seq, upstream::time);
-        let found: Option<Row> = upstream::table.filter(upstream::name.eq(name)).select(columns).get_result(self.connection).optional()?;
-        let Some((id, seq, time)) = found else { return Ok((self.new_upstream(name)?, None)) };
+        let (id, seq, time) = match self.known_upstream(name)? {
+            Some(found) => found,
+            None => self.new_upstream(name)?,
+        };
         let cursor = match (seq, time) {
             (None, None) => None,
             (Some(seq), Some(time)) => {
@@ -62,9 +65,16 @@ impl Tx<'_> {
         Ok((UpstreamId(id), cursor))
     }
 
-    fn new_upstream(&mut self, name: &str) -> Act<UpstreamId> {
+    fn known_upstream(&mut self, name: &str) -> Act<Option<UpstreamRow>> {
+        let columns = (upstream::id, upstream::seq, upstream::time);
+        Ok(upstream::table.filter(upstream::name.eq(name)).select(columns).get_result(self.connection).optional()?)
+    }
+
+    /// Adds an upstream, unless another process has added it meanwhile.
+    fn new_upstream(&mut self, name: &str) -> Act<UpstreamRow> {
         let row = diesel::insert_into(upstream::table).values(upstream::name.eq(name));
-        Ok(UpstreamId(row.returning(upstream::id).get_result(self.connection)?))
+        row.on_conflict(upstream::name).do_nothing().execute(self.connection)?;
+        Ok(self.known_upstream(name)?.ok_or(diesel::result::Error::NotFound)?)
     }
 
     pub(super) fn save_cursor(&mut self, of: UpstreamId, cursor: SavedCursor) -> Act<()> {
@@ -75,7 +85,7 @@ impl Tx<'_> {
 
     pub(super) fn restart_upstream(&mut self, name: &str) -> Act<UpstreamId> {
         diesel::delete(upstream::table.filter(upstream::name.eq(name))).execute(self.connection)?;
-        self.new_upstream(name)
+        self.new_upstream(name).map(|(id, ..)| UpstreamId(id))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The verbs of an audit.
 
+use super::backend::Connection;
 use diesel::prelude::*;
-use diesel::sqlite::SqliteConnection;
+use diesel::upsert::excluded;
 
 use super::fault::{Act, Fault};
 use super::rows::signed;
@@ -15,17 +16,23 @@ type AuditRow = (i64, String, i64, Option<i64>, i64);
 
 impl Tx<'_> {
     pub(super) fn audit_begin(&mut self, of: ConsumerId, reason: &str, now: Timestamp) -> Act<AuditId> {
-        let before: Option<i64> = audit::table.find(of.0).select(dsl::id).get_result(self.connection).optional()?;
-        let id = before.unwrap_or(0) + 1;
         let values = (
             dsl::consumer.eq(of.0),
-            dsl::id.eq(id),
+            dsl::id.eq(1),
             dsl::reason.eq(cut(reason)),
             dsl::begun.eq(now.0),
             dsl::after.eq(None::<i64>),
             dsl::passed.eq(0),
         );
-        diesel::replace_into(audit::table).values(values).execute(self.connection)?;
+        let instead = (
+            dsl::id.eq(dsl::id + 1),
+            dsl::reason.eq(excluded(dsl::reason)),
+            dsl::begun.eq(excluded(dsl::begun)),
+            dsl::after.eq(None::<i64>),
+            dsl::passed.eq(0),
+        );
+        let begin = diesel::insert_into(audit::table).values(values).on_conflict(dsl::consumer).do_update().set(instead);
+        let id = begin.returning(dsl::id).get_result(self.connection)?;
         Ok(AuditId(id))
     }
 
@@ -41,7 +48,7 @@ impl Tx<'_> {
     }
 }
 
-pub(super) fn state(connection: &mut SqliteConnection, of: ConsumerId) -> Act<Option<AuditState>> {
+pub(super) fn state(connection: &mut Connection, of: ConsumerId) -> Act<Option<AuditState>> {
     let columns = (dsl::id, dsl::reason, dsl::begun, dsl::after, dsl::passed);
     let row: Option<AuditRow> = audit::table.find(of.0).select(columns).get_result(connection).optional()?;
     let Some((id, reason, begun, after, passed)) = row else { return Ok(None) };

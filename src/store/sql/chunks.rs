@@ -1,18 +1,19 @@
 //! The manifest of one job as rows.
 
+use super::backend::Connection;
 use diesel::prelude::*;
-use diesel::sqlite::SqliteConnection;
 
+use super::endings::Endings as _;
 use super::fault::{Act, Fault};
 use super::schema::manifest_chunk;
-use super::statements::KeepChunk;
+use super::statements::{KeepChunk, PutChunk};
 use crate::job::JobId;
 use crate::manifest::{Chunk, ChunkMap, MAX_ENTRIES};
 use crate::store::StoreError;
 use crate::syntax::RecordPath;
 
 pub(super) struct Chunks<'a> {
-    pub(super) connection: &'a mut SqliteConnection,
+    pub(super) connection: &'a mut Connection,
     pub(super) job: JobId,
 }
 
@@ -39,6 +40,7 @@ impl Chunks<'_> {
                 .filter(dsl::job.eq(self.job.0).and(dsl::first.le(after.as_str())))
                 .order(dsl::first.desc())
                 .select(dsl::first)
+                .one()
                 .get_result(self.connection)
                 .optional()?,
         };
@@ -58,6 +60,7 @@ impl Chunks<'_> {
             .filter(dsl::job.eq(self.job.0))
             .order(dsl::first.desc())
             .select(dsl::first)
+            .one()
             .get_result(self.connection)
             .optional()?;
         let mut added = 0;
@@ -73,15 +76,8 @@ impl Chunks<'_> {
     }
 
     fn insert(&mut self, chunk: &Chunk) -> Act<()> {
-        use manifest_chunk::dsl;
-        diesel::insert_into(dsl::manifest_chunk)
-            .values((
-                dsl::job.eq(self.job.0),
-                dsl::first.eq(chunk.first.as_str()),
-                dsl::entries.eq(i64::from(chunk.entries)),
-                dsl::bytes.eq(&chunk.bytes),
-            ))
-            .execute(self.connection)?;
+        let (first, entries) = (chunk.first.as_str(), i64::from(chunk.entries));
+        PutChunk { job: self.job.0, first, entries, bytes: &chunk.bytes }.execute(self.connection)?;
         Ok(())
     }
 }
@@ -95,13 +91,19 @@ impl ChunkMap for Chunks<'_> {
             .filter(dsl::job.eq(self.job.0).and(dsl::first.le(path.as_str())))
             .order(dsl::first.desc())
             .select(COLUMNS)
+            .one()
             .get_result(self.connection)
             .optional()?;
         if at_or_before.is_some() {
             return at_or_before.map(chunk).transpose();
         }
-        let first: Option<ChunkRow> =
-            dsl::manifest_chunk.filter(dsl::job.eq(self.job.0)).order(dsl::first).select(COLUMNS).get_result(self.connection).optional()?;
+        let first: Option<ChunkRow> = dsl::manifest_chunk
+            .filter(dsl::job.eq(self.job.0))
+            .order(dsl::first)
+            .select(COLUMNS)
+            .one()
+            .get_result(self.connection)
+            .optional()?;
         first.map(chunk).transpose()
     }
 
@@ -111,6 +113,7 @@ impl ChunkMap for Chunks<'_> {
             .filter(dsl::job.eq(self.job.0).and(dsl::first.gt(first.as_str())))
             .order(dsl::first)
             .select(COLUMNS)
+            .one()
             .get_result(self.connection)
             .optional()?;
         row.map(chunk).transpose()

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use diesel::prelude::*;
 
 use super::chunks::Chunks;
+use super::endings::Endings as _;
 use super::fault::Act;
 use super::rows::{position, signed};
 use super::schema::{intent, op_set};
-use super::statements::length;
+use super::statements::{PutIntent, PutOpSet, TakeOpSets};
 use super::writer::Tx;
 use crate::job::{ConsumerId, Epoch, JobEvent, JobId, OpSet, Position, Route};
 use crate::manifest::{encode_paths, rewrite};
@@ -25,14 +26,9 @@ impl Tx<'_> {
         let mut after = before.clone();
         let (route, buffer) = after.append(tail, head, encoded.len() as u64, budget)?;
         if buffer == BufferAct::Push {
-            let row = (
-                op_set::seq.eq(self.next_id()),
-                op_set::job.eq(id.0),
-                op_set::rev.eq(head.rev.as_str()),
-                op_set::data.eq(head.data.as_ref().map(|data| &data.digest()[..])),
-                op_set::body.eq(encoded),
-            );
-            diesel::insert_into(op_set::table).values(row).execute(self.connection)?;
+            // The row of the job is locked, so that the numbers grow in the order of the appends to it, whoever appends.
+            let data = head.data.as_ref().map(|data| &data.digest()[..]);
+            PutOpSet { seq: self.numbers.next(), job: id.0, rev: head.rev.as_str(), data, body: encoded }.execute(self.connection)?;
         }
         self.keep(id, of, &before, &after, buffer)?;
         Ok(route)
@@ -47,6 +43,7 @@ impl Tx<'_> {
             .filter(op_set::job.eq(id.0))
             .order(op_set::seq.desc())
             .select((op_set::seq, op_set::rev, op_set::data))
+            .one()
             .get_result(self.connection)
             .optional()?;
         last.map(|(seq, rev, data)| position(seq, &rev, data.as_deref())).transpose()
@@ -67,10 +64,8 @@ impl Tx<'_> {
 
     fn insert_intent(&mut self, id: JobId, epoch: Epoch, paths: BTreeSet<RecordPath>) -> Act<IntentId> {
         let paths: Vec<RecordPath> = paths.into_iter().collect();
-        let intent_id = self.next_id();
-        let row = (intent::id.eq(intent_id), intent::job.eq(id.0), intent::epoch.eq(epoch.0), intent::paths.eq(encode_paths(&paths)?));
-        diesel::insert_into(intent::table).values(row).execute(self.connection)?;
-        Ok(IntentId(intent_id))
+        let put = PutIntent { id: self.numbers.next(), job: id.0, epoch: epoch.0, paths: encode_paths(&paths)? };
+        Ok(IntentId(put.get_result(self.connection)?))
     }
 
     pub(super) fn intend(&mut self, id: JobId, epoch: Epoch, paths: BTreeSet<RecordPath>) -> Act<Option<IntentId>> {
@@ -106,8 +101,7 @@ impl Tx<'_> {
 
     /// Takes the rows up to and with `seq` out of the buffer.
     fn flushed(&mut self, id: JobId, seq: i64, body: &mut Body) -> Act<()> {
-        let rows = op_set::table.filter(op_set::job.eq(id.0).and(op_set::seq.le(seq)));
-        let sizes: Vec<i64> = diesel::delete(rows).returning(length(op_set::body)).load(self.connection)?;
+        let sizes: Vec<i64> = TakeOpSets { job: id.0, to: seq }.load(self.connection)?;
         let bytes: i64 = sizes.iter().sum();
         body.buffered_op_sets = body.buffered_op_sets.saturating_sub(sizes.len() as u64);
         body.buffered_bytes = body.buffered_bytes.saturating_sub(bytes.unsigned_abs());

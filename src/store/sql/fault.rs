@@ -1,17 +1,18 @@
-use diesel::result::{DatabaseErrorKind, Error as SqlError};
+use diesel::result::Error as SqlError;
 
+use super::backend::is_corruption;
 use crate::job::{IllegalMove, OpSetError};
 use crate::manifest::ManifestError;
 use crate::store::StoreError;
 
 /// Why an act within a transaction failed, before it is known what the act was.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Sql(SqlError),
     Store(StoreError),
 }
 
-pub(super) type Act<T> = Result<T, Fault>;
+pub(crate) type Act<T> = Result<T, Fault>;
 
 impl Fault {
     /// What was read from `row` cannot have been written by this program.
@@ -27,14 +28,12 @@ impl Fault {
     }
 }
 
-/// Tells a damaged database from one that cannot be used now. SQLite gives the difference only in words.
-pub(super) fn from_sql(error: SqlError, action: &'static str) -> StoreError {
+/// Tells a damaged database from one that cannot be used now.
+pub(crate) fn from_sql(error: SqlError, action: &'static str) -> StoreError {
     match &error {
         SqlError::DeserializationError(source) => StoreError::Corrupt { what: format!("{source} while {action}") },
-        SqlError::DatabaseError(DatabaseErrorKind::Unknown, info)
-            if info.message().contains("malformed") || info.message().contains("not a database") =>
-        {
-            StoreError::Corrupt { what: format!("{} while {action}", info.message()) }
+        SqlError::DatabaseError(kind, information) if is_corruption(kind, &**information) => {
+            StoreError::Corrupt { what: format!("{} while {action}", information.message()) }
         }
         _ => StoreError::Unavailable { action, source: Box::new(error) },
     }

@@ -4,10 +4,11 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Bool;
 
+use super::endings::Endings as _;
 use super::fault::Act;
 use super::rows::{BodyRow, JobRow, did, job_of};
 use super::schema::{consumer, host, job, repo, total};
-use super::statements::KeepJob;
+use super::statements::{KeepJob, PutConsumer};
 use super::writer::Tx;
 use crate::job::{ConsumerId, Job, JobEvent, JobId, Timestamp};
 use crate::store::rules::{Body, BufferAct};
@@ -19,48 +20,17 @@ impl Tx<'_> {
         if let Some(id) = found {
             return Ok(ConsumerId(id));
         }
-        let last: Option<i64> = consumer::table.select(diesel::dsl::max(consumer::id)).get_result(self.connection)?;
-        let id = last.unwrap_or(0) + 1;
-        diesel::insert_into(consumer::table).values((consumer::id.eq(id), consumer::name.eq(name))).execute(self.connection)?;
+        // Another process may be doing the same; then both go on with the one that came first.
+        PutConsumer(name).execute(self.connection)?;
+        let id: i64 = consumer::table.filter(consumer::name.eq(name)).select(consumer::id).get_result(self.connection)?;
         use total::dsl;
         let zeros = (
             (dsl::consumer.eq(id), dsl::enqueued.eq(0), dsl::in_progress.eq(0), dsl::complete.eq(0), dsl::failed.eq(0)),
             (dsl::unavailable.eq(0), dsl::records.eq(0), dsl::buffered_op_sets.eq(0), dsl::buffered_bytes.eq(0)),
             (dsl::dropped_op_sets.eq(0), dsl::untold.eq(0)),
         );
-        diesel::insert_into(total::table).values(zeros).execute(self.connection)?;
+        diesel::insert_into(total::table).values(zeros).on_conflict(dsl::consumer).do_nothing().execute(self.connection)?;
         Ok(ConsumerId(id))
-    }
-
-    pub(super) fn enqueue(&mut self, of: ConsumerId, dids: &[Did]) -> Act<u64> {
-        let mut added = 0;
-        for did in dids {
-            let (repo_id, host_id) = self.repo(did)?;
-            let there = job::table
-                .filter(job::repo.eq(repo_id).and(job::consumer.eq(of.0)))
-                .select(job::id)
-                .get_result::<i64>(self.connection)
-                .optional()?;
-            if there.is_some() {
-                continue;
-            }
-            let body = Body::new();
-            let names = (job::id.eq(self.next_id()), job::consumer.eq(of.0), job::repo.eq(repo_id), job::host.eq(host_id));
-            diesel::insert_into(job::table).values((names, BodyRow::of(&body))).execute(self.connection)?;
-            self.tallies.entry(of).or_default().count(&body, 1);
-            added += 1;
-        }
-        Ok(added)
-    }
-
-    /// The id of a repo, which is interned, and its host.
-    fn repo(&mut self, did: &Did) -> Act<(i64, Option<i64>)> {
-        let found = repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).get_result(self.connection).optional()?;
-        if let Some(found) = found {
-            return Ok(found);
-        }
-        let id = diesel::insert_into(repo::table).values(repo::did.eq(did.as_str())).returning(repo::id).get_result(self.connection)?;
-        Ok((id, None))
     }
 
     /// The job of a repo for a consumer.
@@ -69,6 +39,7 @@ impl Tx<'_> {
             .inner_join(repo::table.on(repo::id.eq(job::repo)))
             .filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0)))
             .select((job::id, BodyRow::as_select()))
+            .for_change()
             .get_result(self.connection)
             .optional()?;
         found.map(|(id, row)| Ok((JobId(id), row.body(JobId(id))?))).transpose()
@@ -77,7 +48,7 @@ impl Tx<'_> {
     /// A job by id, with its consumer.
     pub(super) fn body(&mut self, id: JobId) -> Act<Option<(ConsumerId, Body)>> {
         let found: Option<(i64, BodyRow)> =
-            job::table.find(id.0).select((job::consumer, BodyRow::as_select())).get_result(self.connection).optional()?;
+            job::table.find(id.0).select((job::consumer, BodyRow::as_select())).for_change().get_result(self.connection).optional()?;
         found.map(|(of, row)| Ok((ConsumerId(of), row.body(id)?))).transpose()
     }
 
@@ -117,10 +88,13 @@ impl Tx<'_> {
     }
 
     pub(super) fn place(&mut self, did: &Did, at: &str) -> Act<()> {
-        let found = host::table.filter(host::name.eq(at)).select(host::id).get_result::<i64>(self.connection).optional()?;
-        let host_id = match found {
+        let host_id = match self.host(at)? {
             Some(id) => id,
-            None => diesel::insert_into(host::table).values(host::name.eq(at)).returning(host::id).get_result(self.connection)?,
+            None => {
+                // Unless another process has added it meanwhile.
+                diesel::insert_into(host::table).values(host::name.eq(at)).on_conflict(host::name).do_nothing().execute(self.connection)?;
+                self.host(at)?.ok_or(diesel::result::Error::NotFound)?
+            }
         };
         let known =
             repo::table.filter(repo::did.eq(did.as_str())).select((repo::id, repo::host)).get_result::<(i64, Option<i64>)>(self.connection);
@@ -132,6 +106,10 @@ impl Tx<'_> {
         Ok(())
     }
 
+    fn host(&mut self, name: &str) -> Act<Option<i64>> {
+        Ok(host::table.filter(host::name.eq(name)).select(host::id).get_result(self.connection).optional()?)
+    }
+
     pub(super) fn claim(&mut self, of: &Did, now: Timestamp) -> Act<Vec<Job>> {
         let rows: Vec<(i64, Option<String>, i64, BodyRow)> = job::table
             .inner_join(repo::table.on(repo::id.eq(job::repo)))
@@ -139,6 +117,7 @@ impl Tx<'_> {
             .filter(repo::did.eq(of.as_str()).and(job::due_at.le(now.0)))
             .order(job::id)
             .select((job::id, host::name.nullable(), job::consumer, BodyRow::as_select()))
+            .for_change()
             .load(self.connection)?;
         let mut claimed = Vec::with_capacity(rows.len());
         for (id, host, consumer, row) in rows {

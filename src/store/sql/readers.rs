@@ -2,23 +2,32 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use diesel::sqlite::SqliteConnection;
 use tokio::sync::mpsc;
+
+use super::backend::{Connection, Place, is_lost};
+use crate::store::StoreError;
 
 /// How many threads read.
 pub(super) const THREADS: usize = 2;
 /// The most reads that wait; whoever comes then waits for room.
 pub(super) const QUEUE: usize = 256;
 
-/// A read with its answer built in.
-pub(super) type Read = Box<dyn FnOnce(&mut SqliteConnection) + Send>;
+/// A read with its answer built in. It is given a connection, or why there is none.
+pub(super) type Read = Box<dyn FnOnce(Result<&mut Connection, StoreError>) + Send>;
 
-/// Reads until nobody can ask any more.
-pub(super) fn run(queue: &Arc<Mutex<mpsc::Receiver<Read>>>, mut connection: SqliteConnection) {
+/// Reads until nobody can ask any more. A connection that was lost is opened anew for the next read.
+pub(super) fn run(queue: &Arc<Mutex<mpsc::Receiver<Read>>>, place: &Place, connection: Connection) {
+    let mut kept = Some(connection);
     loop {
         // One thread waits in the queue, the others wait for it to leave.
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
         let Some(read) = next else { return };
-        read(&mut connection);
+        match kept.take().map_or_else(|| place.connect_reader(), Ok) {
+            Ok(mut connection) => {
+                read(Ok(&mut connection));
+                kept = (!is_lost(&mut connection)).then_some(connection);
+            }
+            Err(error) => read(Err(error)),
+        }
     }
 }

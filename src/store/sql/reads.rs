@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use super::backend::{Connection, Db};
 use bytes::Bytes;
 use diesel::prelude::*;
-use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::endings::Endings as _;
 use super::fault::{Act, Fault};
 use super::jobs::{dids_of, jobs_of};
 use super::rows::{BodyRow, JobRow, did};
@@ -22,7 +23,7 @@ fn named_jobs() -> _ {
     job::table.inner_join(repo::table.on(repo::id.eq(job::repo))).left_join(host::table.on(host::id.nullable().eq(job::host)))
 }
 
-type JobColumns = (job::id, repo::did, diesel::dsl::Nullable<host::name>, diesel::helper_types::AsSelect<BodyRow, Sqlite>);
+type JobColumns = (job::id, repo::did, diesel::dsl::Nullable<host::name>, diesel::helper_types::AsSelect<BodyRow, Db>);
 
 fn job_columns() -> JobColumns {
     (job::id, repo::did, host::name.nullable(), BodyRow::as_select())
@@ -32,11 +33,11 @@ fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-pub(super) fn consumers(connection: &mut SqliteConnection) -> Act<Vec<String>> {
+pub(super) fn consumers(connection: &mut Connection) -> Act<Vec<String>> {
     Ok(consumer::table.select(consumer::name).load(connection)?)
 }
 
-pub(super) fn job(connection: &mut SqliteConnection, of: ConsumerId, did: &Did) -> Act<Option<Job>> {
+pub(super) fn job(connection: &mut Connection, of: ConsumerId, did: &Did) -> Act<Option<Job>> {
     let row: Option<JobRow> = named_jobs()
         .filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0)))
         .select(job_columns())
@@ -45,7 +46,7 @@ pub(super) fn job(connection: &mut SqliteConnection, of: ConsumerId, did: &Did) 
     row.map(super::rows::job_of).transpose()
 }
 
-pub(super) fn jobs(connection: &mut SqliteConnection, of: ConsumerId, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
+pub(super) fn jobs(connection: &mut Connection, of: ConsumerId, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
     let after = after.map_or(i64::MIN, |after| after.0);
     let rows: Vec<JobRow> = named_jobs()
         .filter(job::consumer.eq(of.0).and(job::id.gt(after)))
@@ -56,17 +57,18 @@ pub(super) fn jobs(connection: &mut SqliteConnection, of: ConsumerId, after: Opt
     jobs_of(rows)
 }
 
-pub(super) fn unflushed(connection: &mut SqliteConnection, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
+pub(super) fn unflushed(connection: &mut Connection, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
     let mut found = Vec::new();
     let mut after = after.map_or(i64::MIN, |after| after.0);
     while found.len() < limit {
         // From job to job by the index, however many op sets each has.
         let buffered: Option<i64> =
-            op_set::table.filter(op_set::job.gt(after)).order(op_set::job).select(op_set::job).get_result(connection).optional()?;
+            op_set::table.filter(op_set::job.gt(after)).order(op_set::job).select(op_set::job).one().get_result(connection).optional()?;
         let untold: Option<i64> = job::table
             .filter(job::id.gt(after).and(job::untold.is_not_null()))
             .order(job::id)
             .select(job::id)
+            .one()
             .get_result(connection)
             .optional()?;
         let Some(id) = buffered.into_iter().chain(untold).min() else { break };
@@ -78,7 +80,7 @@ pub(super) fn unflushed(connection: &mut SqliteConnection, after: Option<JobId>,
     Ok(found)
 }
 
-pub(super) fn totals(connection: &mut SqliteConnection, of: ConsumerId) -> Act<Totals> {
+pub(super) fn totals(connection: &mut Connection, of: ConsumerId) -> Act<Totals> {
     type Columns = (i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
     let row: Option<Columns> = total::table.find(of.0).get_result(connection).optional()?;
     let Some((_, enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets, untold)) =
@@ -91,7 +93,7 @@ pub(super) fn totals(connection: &mut SqliteConnection, of: ConsumerId) -> Act<T
     tally.totals().ok_or_else(|| Fault::corrupt(format!("totals of consumer {}", of.0), format!("below zero: {tally:?}")))
 }
 
-pub(super) fn due(connection: &mut SqliteConnection, place: Where<'_>, now: Timestamp, limit: usize) -> Act<Vec<Did>> {
+pub(super) fn due(connection: &mut Connection, place: Where<'_>, now: Timestamp, limit: usize) -> Act<Vec<Did>> {
     let host_id = match place {
         Where::Unplaced => None,
         Where::Host(name) => match host::table.filter(host::name.eq(name)).select(host::id).get_result::<i64>(connection).optional()? {
@@ -115,7 +117,7 @@ pub(super) fn due(connection: &mut SqliteConnection, place: Where<'_>, now: Time
     dids_of(dids)
 }
 
-fn due_page(connection: &mut SqliteConnection, host_id: Option<i64>, now: Timestamp, limit: usize, offset: usize) -> Act<Vec<String>> {
+fn due_page(connection: &mut Connection, host_id: Option<i64>, now: Timestamp, limit: usize, offset: usize) -> Act<Vec<String>> {
     let page = job::table
         .inner_join(repo::table.on(repo::id.eq(job::repo)))
         .filter(job::due_at.le(now.0))
@@ -130,7 +132,7 @@ fn due_page(connection: &mut SqliteConnection, host_id: Option<i64>, now: Timest
 }
 
 /// Goes from host to host by the index of what is due: two look-ups for each host that has something.
-pub(super) fn due_hosts(connection: &mut SqliteConnection, now: Timestamp) -> Act<DueHosts> {
+pub(super) fn due_hosts(connection: &mut Connection, now: Timestamp) -> Act<DueHosts> {
     let mut answer = DueHosts::default();
     let mut retry = |at: Option<Option<i64>>| {
         if let Some(at) = at.flatten().map(Timestamp) {
@@ -138,14 +140,15 @@ pub(super) fn due_hosts(connection: &mut SqliteConnection, now: Timestamp) -> Ac
         }
     };
     let unplaced = || job::table.filter(job::host.is_null()).order(job::due_at).select(job::due_at);
-    answer.unplaced = unplaced().filter(job::due_at.le(now.0)).get_result::<Option<i64>>(connection).optional()?.is_some();
-    retry(unplaced().filter(job::due_at.gt(now.0)).get_result(connection).optional()?);
+    answer.unplaced = unplaced().filter(job::due_at.le(now.0)).one().get_result::<Option<i64>>(connection).optional()?.is_some();
+    retry(unplaced().filter(job::due_at.gt(now.0)).one().get_result(connection).optional()?);
     let mut after = i64::MIN;
     loop {
         let first = job::table
             .filter(job::host.gt(after).and(job::due_at.is_not_null()))
             .order((job::host, job::due_at))
             .select((job::host, job::due_at))
+            .one()
             .get_result::<(Option<i64>, Option<i64>)>(connection)
             .optional()?;
         let Some((Some(id), Some(at))) = first else { break };
@@ -153,13 +156,13 @@ pub(super) fn due_hosts(connection: &mut SqliteConnection, now: Timestamp) -> Ac
             answer.hosts.push(host::table.find(id).select(host::name).get_result(connection)?);
         }
         let later = job::table.filter(job::host.eq(id).and(job::due_at.gt(now.0))).order(job::due_at).select(job::due_at);
-        retry(later.get_result(connection).optional()?);
+        retry(later.one().get_result(connection).optional()?);
         after = id;
     }
     Ok(answer)
 }
 
-pub(super) fn buffered(connection: &mut SqliteConnection, of: JobId, max_bytes: u64) -> Act<Vec<(BufferSeq, OpSet)>> {
+pub(super) fn buffered(connection: &mut Connection, of: JobId, max_bytes: u64) -> Act<Vec<(BufferSeq, OpSet)>> {
     /// Rows are read a few at a time, so that no more than about `max_bytes` is ever in memory.
     const ROWS: i64 = 16;
     let text: Option<String> = job::table
@@ -196,7 +199,7 @@ pub(super) fn buffered(connection: &mut SqliteConnection, of: JobId, max_bytes: 
     }
 }
 
-pub(super) fn in_doubt(connection: &mut SqliteConnection, of: JobId) -> Act<Vec<RecordPath>> {
+pub(super) fn in_doubt(connection: &mut Connection, of: JobId) -> Act<Vec<RecordPath>> {
     let rows: Vec<(i64, Vec<u8>)> = intent::table.filter(intent::job.eq(of.0)).select((intent::id, intent::paths)).load(connection)?;
     let mut paths = BTreeSet::new();
     for (id, bytes) in rows {

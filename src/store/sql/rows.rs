@@ -12,8 +12,8 @@ use crate::syntax::{Did, Rev};
 
 /// The columns of a job that the verbs change.
 #[derive(Debug, Queryable, Selectable, Insertable)]
-#[diesel(table_name = job, check_for_backend(diesel::sqlite::Sqlite))]
-pub(super) struct BodyRow {
+#[diesel(table_name = job, check_for_backend(super::backend::Db))]
+pub(crate) struct BodyRow {
     pub(super) state: String,
     pub(super) due_at: Option<i64>,
     pub(super) epoch: i64,
@@ -31,7 +31,7 @@ pub(super) struct BodyRow {
 }
 
 impl BodyRow {
-    pub(super) fn of(body: &Body) -> Self {
+    pub(in crate::store) fn of(body: &Body) -> Self {
         let text = |rev: Option<Rev>| rev.map(|rev| rev.as_str().to_owned());
         Self {
             state: body.state.to_text(),

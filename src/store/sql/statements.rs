@@ -1,24 +1,48 @@
-//! Statements spelled out, because diesel does not keep its updates prepared, and preparing one costs more than running it.
+//! Statements spelled out, because diesel does not keep its updates and inserts prepared, and preparing one costs more than running it.
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary, Nullable, Text};
-use diesel::sqlite::{Sqlite, SqliteConnection};
 
+use super::backend::{Connection, Db, NEXT_CONSUMER, Number};
 use super::rows::BodyRow;
-
-diesel::define_sql_function! {
-    /// The length of a blob in bytes.
-    fn length(bytes: Binary) -> BigInt;
-}
-
-/// A statement without values.
-pub(super) struct Fixed(pub(super) &'static str);
+use crate::store::rules::Tally;
 
 /// Writes the columns of a job that the verbs change.
 pub(super) struct KeepJob {
     pub(super) id: i64,
     pub(super) row: BodyRow,
+}
+
+/// Puts an op set behind the last one of a job.
+pub(super) struct PutOpSet<'a> {
+    pub(super) seq: Number,
+    pub(super) job: i64,
+    pub(super) rev: &'a str,
+    pub(super) data: Option<&'a [u8]>,
+    pub(super) body: &'a [u8],
+}
+
+/// Takes op sets up to and with one out of a buffer; gives the sizes of their bodies.
+pub(super) struct TakeOpSets {
+    pub(super) job: i64,
+    pub(super) to: i64,
+}
+
+/// Adds an intent; gives its id.
+pub(super) struct PutIntent {
+    pub(super) id: Number,
+    pub(super) job: i64,
+    pub(super) epoch: i64,
+    pub(super) paths: Vec<u8>,
+}
+
+/// Adds a chunk.
+pub(super) struct PutChunk<'a> {
+    pub(super) job: i64,
+    pub(super) first: &'a str,
+    pub(super) entries: i64,
+    pub(super) bytes: &'a [u8],
 }
 
 /// Puts other entries into a chunk whose first path stays.
@@ -29,70 +53,123 @@ pub(super) struct KeepChunk<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// What is kept prepared is found by the text of the statement.
-macro_rules! found_by_text {
-    ($($statement:ty),+) => {$(
+/// Adds to the sums of a consumer.
+pub(super) struct AddToTotal<'a> {
+    pub(super) consumer: i64,
+    pub(super) tally: &'a Tally,
+}
+
+/// Adds a consumer, unless one of that name is there.
+pub(super) struct PutConsumer<'a>(pub(super) &'a str);
+
+/// What is kept prepared is found by the text of the statement, which is pieces of it with a value after each, and an end.
+macro_rules! spelled {
+    ($statement:ty, |$self:ident, $out:ident| $body:expr) => {
         impl QueryId for $statement {
             type QueryId = ();
             const HAS_STATIC_QUERY_ID: bool = false;
         }
-        impl RunQueryDsl<SqliteConnection> for $statement {}
-    )+};
-}
-found_by_text!(Fixed, KeepJob, KeepChunk<'_>);
 
-impl QueryFragment<Sqlite> for Fixed {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        out.push_sql(self.0);
+        impl RunQueryDsl<Connection> for $statement {}
+
+        impl QueryFragment<Db> for $statement {
+            fn walk_ast<'b>(&'b $self, mut $out: AstPass<'_, 'b, Db>) -> QueryResult<()> {
+                $body
+            }
+        }
+    };
+}
+macro_rules! say {
+    ($out:ident, $($sql:literal $of:ty = $value:expr),+; $end:literal) => {{
+        $($out.push_sql($sql);
+        $out.push_bind_param::<$of, _>($value)?;)+
+        $out.push_sql($end);
         Ok(())
-    }
+    }};
 }
 
-impl QueryFragment<Sqlite> for KeepJob {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        let row = &self.row;
-        out.push_sql("UPDATE job SET state = ");
-        out.push_bind_param::<Text, _>(&row.state)?;
-        out.push_sql(", due_at = ");
-        out.push_bind_param::<Nullable<BigInt>, _>(&row.due_at)?;
-        out.push_sql(", epoch = ");
-        out.push_bind_param::<BigInt, _>(&row.epoch)?;
-        out.push_sql(", rev = ");
-        out.push_bind_param::<Nullable<Text>, _>(&row.rev)?;
-        out.push_sql(", data = ");
-        out.push_bind_param::<Nullable<Binary>, _>(&row.data)?;
-        out.push_sql(", min_rev = ");
-        out.push_bind_param::<Nullable<Text>, _>(&row.min_rev)?;
-        out.push_sql(", older = ");
-        out.push_bind_param::<Nullable<Text>, _>(&row.older)?;
-        out.push_sql(", failures = ");
-        out.push_bind_param::<BigInt, _>(&row.failures)?;
-        out.push_sql(", failure = ");
-        out.push_bind_param::<Text, _>(&row.failure)?;
-        out.push_sql(", account = ");
-        out.push_bind_param::<Nullable<Text>, _>(&row.account)?;
-        out.push_sql(", untold = ");
-        out.push_bind_param::<Nullable<Text>, _>(&row.untold)?;
-        out.push_sql(", records = ");
-        out.push_bind_param::<BigInt, _>(&row.records)?;
-        out.push_sql(", buffered_op_sets = ");
-        out.push_bind_param::<BigInt, _>(&row.buffered_op_sets)?;
-        out.push_sql(", buffered_bytes = ");
-        out.push_bind_param::<BigInt, _>(&row.buffered_bytes)?;
-        out.push_sql(" WHERE id = ");
-        out.push_bind_param::<BigInt, _>(&self.id)
-    }
+spelled!(KeepJob, |self, out| say!(out,
+    "UPDATE job SET state = " Text = &self.row.state,
+    ", due_at = " Nullable<BigInt> = &self.row.due_at,
+    ", epoch = " BigInt = &self.row.epoch,
+    ", rev = " Nullable<Text> = &self.row.rev,
+    ", data = " Nullable<Binary> = &self.row.data,
+    ", min_rev = " Nullable<Text> = &self.row.min_rev,
+    ", older = " Nullable<Text> = &self.row.older,
+    ", failures = " BigInt = &self.row.failures,
+    ", failure = " Text = &self.row.failure,
+    ", account = " Nullable<Text> = &self.row.account,
+    ", untold = " Nullable<Text> = &self.row.untold,
+    ", records = " BigInt = &self.row.records,
+    ", buffered_op_sets = " BigInt = &self.row.buffered_op_sets,
+    ", buffered_bytes = " BigInt = &self.row.buffered_bytes,
+    " WHERE id = " BigInt = &self.id; ""
+));
+
+spelled!(PutOpSet<'_>, |self, out| {
+    out.push_sql("INSERT INTO op_set (seq, job, rev, data, body) VALUES (");
+    self.seq.say(&mut out)?;
+    say!(out,
+        ", " BigInt = &self.job,
+        ", " Text = self.rev,
+        ", " Nullable<Binary> = &self.data,
+        ", " Binary = self.body; ")"
+    )
+});
+
+spelled!(TakeOpSets, |self, out| say!(out,
+    "DELETE FROM op_set WHERE job = " BigInt = &self.job,
+    " AND seq <= " BigInt = &self.to; " RETURNING CAST(length(body) AS BIGINT)"
+));
+
+impl Query for TakeOpSets {
+    type SqlType = BigInt;
 }
 
-impl QueryFragment<Sqlite> for KeepChunk<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        out.push_sql("UPDATE manifest_chunk SET entries = ");
-        out.push_bind_param::<BigInt, _>(&self.entries)?;
-        out.push_sql(", bytes = ");
-        out.push_bind_param::<Binary, _>(self.bytes)?;
-        out.push_sql(" WHERE job = ");
-        out.push_bind_param::<BigInt, _>(&self.job)?;
-        out.push_sql(" AND first = ");
-        out.push_bind_param::<Text, _>(self.first)
-    }
+spelled!(PutIntent, |self, out| {
+    out.push_sql("INSERT INTO intent (id, job, epoch, paths) VALUES (");
+    self.id.say(&mut out)?;
+    say!(out,
+        ", " BigInt = &self.job,
+        ", " BigInt = &self.epoch,
+        ", " Binary = &self.paths; ") RETURNING id"
+    )
+});
+
+impl Query for PutIntent {
+    type SqlType = BigInt;
 }
+
+spelled!(PutChunk<'_>, |self, out| say!(out,
+    "INSERT INTO manifest_chunk (job, first, entries, bytes) VALUES (" BigInt = &self.job,
+    ", " Text = self.first,
+    ", " BigInt = &self.entries,
+    ", " Binary = self.bytes; ")"
+));
+
+spelled!(KeepChunk<'_>, |self, out| say!(out,
+    "UPDATE manifest_chunk SET entries = " BigInt = &self.entries,
+    ", bytes = " Binary = self.bytes,
+    " WHERE job = " BigInt = &self.job,
+    " AND first = " Text = self.first; ""
+));
+
+spelled!(AddToTotal<'_>, |self, out| say!(out,
+    "UPDATE total SET enqueued = enqueued + " BigInt = &self.tally.enqueued,
+    ", in_progress = in_progress + " BigInt = &self.tally.in_progress,
+    ", complete = complete + " BigInt = &self.tally.complete,
+    ", failed = failed + " BigInt = &self.tally.failed,
+    ", unavailable = unavailable + " BigInt = &self.tally.unavailable,
+    ", records = records + " BigInt = &self.tally.records,
+    ", buffered_op_sets = buffered_op_sets + " BigInt = &self.tally.buffered_op_sets,
+    ", buffered_bytes = buffered_bytes + " BigInt = &self.tally.buffered_bytes,
+    ", dropped_op_sets = dropped_op_sets + " BigInt = &self.tally.dropped_op_sets,
+    ", untold = untold + " BigInt = &self.tally.untold,
+    " WHERE consumer = " BigInt = &self.consumer; ""
+));
+
+spelled!(PutConsumer<'_>, |self, out| {
+    out.push_sql("INSERT INTO consumer (id, name) VALUES (");
+    out.push_sql(NEXT_CONSUMER);
+    say!(out, ", " Text = self.0; ") ON CONFLICT (name) DO NOTHING")
+});

@@ -3,37 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
 use diesel::prelude::*;
-use diesel::sqlite::SqliteConnection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::fault::{Act, from_sql};
-use super::open::Place;
-use super::schema::{intent, job, op_set, total};
-use super::statements::Fixed;
+use super::backend::{Connection, GROUP, NotCommitted, Numbers, Writing, savepoint};
+use super::fault::Act;
+use super::statements::AddToTotal;
 use crate::job::ConsumerId;
 use crate::store::StoreError;
 use crate::store::rules::Tally;
 
-/// The most acts in one commit.
-const GROUP: usize = 512;
 /// The most acts that wait; whoever comes then waits for room.
 pub(super) const QUEUE: usize = 1024;
 
 /// What an act works with: the connection in its transaction, and what the whole commit sums up.
-pub(super) struct Tx<'a> {
-    pub(super) connection: &'a mut SqliteConnection,
-    pub(super) tallies: BTreeMap<ConsumerId, Tally>,
-    last_id: &'a mut i64,
-}
-
-impl Tx<'_> {
-    /// An id for a job, op set or intent that was not given before while this process has the database; above all that are in it.
-    pub(super) fn next_id(&mut self) -> i64 {
-        *self.last_id += 1;
-        *self.last_id
-    }
+pub(crate) struct Tx<'a> {
+    pub(in crate::store) connection: &'a mut Connection,
+    pub(in crate::store) tallies: BTreeMap<ConsumerId, Tally>,
+    /// Where the ids of jobs, op sets and intents come from: each above all that were given before.
+    pub(in crate::store) numbers: &'a mut Numbers,
 }
 
 /// An act in the queue.
@@ -42,7 +30,7 @@ pub(super) trait Command: Send {
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), Undo>;
 
     /// Answers; with an error, when the commit failed.
-    fn answer(self: Box<Self>, commit_failed: Option<String>);
+    fn answer(self: Box<Self>, commit_failed: Option<NotCommitted>);
 }
 
 /// That a savepoint is to be undone; why, the command keeps.
@@ -64,12 +52,11 @@ impl<T: Send, F: FnOnce(&mut Tx<'_>) -> Act<T> + Send> Command for Waiting<T, F>
         undo
     }
 
-    fn answer(self: Box<Self>, commit_failed: Option<String>) {
-        let unavailable = |why: String| Err(StoreError::Unavailable { action: self.action, source: why.into() });
+    fn answer(self: Box<Self>, commit_failed: Option<NotCommitted>) {
         let outcome = match (self.outcome, commit_failed) {
-            (Some(Ok(_)) | None, Some(why)) => unavailable(why),
+            (Some(Ok(_)) | None, Some(why)) => Err(why.into_error(self.action)),
             (Some(outcome), _) => outcome,
-            (None, None) => unavailable("the act was not run".to_owned()),
+            (None, None) => Err(StoreError::Unavailable { action: self.action, source: "the act was not run".into() }),
         };
         // Whoever asked may have gone; what was done stays done.
         let _ = self.asker.send(outcome);
@@ -88,114 +75,56 @@ where
 
 /// The writing thread.
 pub(super) struct Writer {
-    place: Place,
-    connection: Option<SqliteConnection>,
-    last_id: i64,
+    writing: Writing,
+    numbers: Numbers,
 }
 
 impl Writer {
-    pub(super) fn new(place: Place, mut connection: SqliteConnection) -> Result<Self, StoreError> {
-        let last_id = last_id(&mut connection).map_err(|error| from_sql(error, "opening the database"))?;
-        Ok(Self { place, connection: Some(connection), last_id })
+    pub(super) fn new(writing: Writing, numbers: Numbers) -> Self {
+        Self { writing, numbers }
     }
 
     /// Works until nobody can send any more, and the queue is empty.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Command>>) {
         while let Some(first) = queue.blocking_recv() {
-            let mut done = Vec::new();
-            let committed = self.commit(first, &mut queue, &mut done);
-            let failed = committed.err();
-            for command in done {
+            let mut group = Group { done: Vec::new(), next: Some(first), numbers: &mut self.numbers };
+            let failed = self.writing.transact(|connection| group.run(connection, &mut queue)).err();
+            for command in group.done.into_iter().chain(group.next) {
                 command.answer(failed.clone());
             }
         }
     }
+}
 
-    fn commit(
-        &mut self,
-        first: Box<dyn Command>,
-        queue: &mut mpsc::Receiver<Box<dyn Command>>,
-        done: &mut Vec<Box<dyn Command>>,
-    ) -> Result<(), String> {
-        let connection = match self.connection.take().map_or_else(|| self.place.connect(), Ok) {
-            Ok(connection) => self.connection.insert(connection),
-            Err(error) => {
-                done.push(first);
-                return Err(with_cause(&error));
+/// The acts of one commit.
+struct Group<'a> {
+    done: Vec<Box<dyn Command>>,
+    next: Option<Box<dyn Command>>,
+    numbers: &'a mut Numbers,
+}
+
+impl Group<'_> {
+    /// Runs what waits. An error means that an act could not be undone alone, so that the whole transaction must be.
+    fn run(&mut self, connection: &mut Connection, queue: &mut mpsc::Receiver<Box<dyn Command>>) -> QueryResult<()> {
+        let mut sums: BTreeMap<ConsumerId, Tally> = BTreeMap::new();
+        savepoint::first(connection)?;
+        while let Some(mut command) = self.next.take() {
+            let mut tx = Tx { connection: &mut *connection, tallies: BTreeMap::new(), numbers: self.numbers };
+            let ran = command.run(&mut tx);
+            let tallies = tx.tallies;
+            self.done.push(command);
+            match ran {
+                Ok(()) => tallies.iter().for_each(|(&of, tally)| sums.entry(of).or_default().add(tally)),
+                Err(Undo) => savepoint::undo(connection)?,
             }
-        };
-        let last_id = &mut self.last_id;
-        let mut next = Some(first);
-        let committed = connection.immediate_transaction(|connection| {
-            let mut tallies = BTreeMap::new();
-            while let Some(mut command) = next.take() {
-                let ran = run_one(&mut *command, connection, last_id, &mut tallies);
-                done.push(command);
-                ran?;
-                if done.len() < GROUP {
-                    next = queue.try_recv().ok();
-                }
+            if self.done.len() < GROUP
+                && let Ok(next) = queue.try_recv()
+            {
+                self.next = Some(next);
+                savepoint::next(connection)?;
             }
-            tallies.iter().try_for_each(|(&consumer, tally)| add_to_total(connection, consumer, tally))
-        });
-        done.extend(next);
-        if AnsiTransactionManager::transaction_manager_status_mut(connection).transaction_depth().is_ok_and(|depth| depth.is_none()) {
-            return committed.map_err(|error| error.to_string());
         }
-        // The database undid more than it was asked to, as it may when the disk is full; nothing is certain about this connection.
-        self.connection = None;
-        Err(committed.err().map_or_else(|| "the transaction is broken".to_owned(), |error| error.to_string()))
+        let changed = sums.iter().filter(|(_, tally)| **tally != Tally::default());
+        changed.map(|(of, tally)| AddToTotal { consumer: of.0, tally }.execute(connection)).try_for_each(|added| added.map(drop))
     }
-}
-
-/// Runs a command in a savepoint. An error means that the savepoint could not be undone, so that the whole transaction must be.
-fn run_one(
-    command: &mut dyn Command,
-    connection: &mut SqliteConnection,
-    last_id: &mut i64,
-    sums: &mut BTreeMap<ConsumerId, Tally>,
-) -> QueryResult<()> {
-    Fixed("SAVEPOINT act").execute(connection)?;
-    let mut tx = Tx { connection, tallies: BTreeMap::new(), last_id };
-    if command.run(&mut tx).is_ok() {
-        for (consumer, tally) in tx.tallies {
-            sums.entry(consumer).or_default().add(&tally);
-        }
-    } else {
-        Fixed("ROLLBACK TO act").execute(connection)?;
-    }
-    Fixed("RELEASE act").execute(connection).map(drop)
-}
-
-fn add_to_total(connection: &mut SqliteConnection, of: ConsumerId, tally: &Tally) -> QueryResult<()> {
-    if *tally == Tally::default() {
-        return Ok(());
-    }
-    diesel::update(total::table.find(of.0))
-        .set((
-            total::enqueued.eq(total::enqueued + tally.enqueued),
-            total::in_progress.eq(total::in_progress + tally.in_progress),
-            total::complete.eq(total::complete + tally.complete),
-            total::failed.eq(total::failed + tally.failed),
-            total::unavailable.eq(total::unavailable + tally.unavailable),
-            total::records.eq(total::records + tally.records),
-            total::buffered_op_sets.eq(total::buffered_op_sets + tally.buffered_op_sets),
-            total::buffered_bytes.eq(total::buffered_bytes + tally.buffered_bytes),
-            total::dropped_op_sets.eq(total::dropped_op_sets + tally.dropped_op_sets),
-            total::untold.eq(total::untold + tally.untold),
-        ))
-        .execute(connection)
-        .map(drop)
-}
-
-fn last_id(connection: &mut SqliteConnection) -> QueryResult<i64> {
-    use diesel::dsl::max;
-    let jobs: Option<i64> = job::table.select(max(job::id)).first(connection)?;
-    let op_sets: Option<i64> = op_set::table.select(max(op_set::seq)).first(connection)?;
-    let intents: Option<i64> = intent::table.select(max(intent::id)).first(connection)?;
-    Ok(jobs.max(op_sets).max(intents).unwrap_or(0))
-}
-
-fn with_cause(error: &StoreError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }

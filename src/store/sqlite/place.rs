@@ -1,35 +1,31 @@
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
-use diesel::migration::MigrationSource;
 use diesel::prelude::*;
-use diesel::sqlite::{Sqlite, SqliteConnection};
-use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+use diesel::sqlite::SqliteConnection;
 
-use super::fault::from_sql;
-use crate::store::StoreError;
-
-const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
+use super::sql::from_sql;
+use crate::store::{Durability, StoreError};
 
 /// How a database is opened.
 #[derive(Debug, Clone)]
-pub struct DieselOptions {
-    /// Whether a commit waits until it is on the disk. Without (the default), a loss of power may undo the last commits, never a part of one:
-    /// what they recorded is then fetched or delivered again.
-    pub full_sync: bool,
+pub struct SqliteOptions {
+    /// Whether a commit waits until it is on the disk (`PRAGMA synchronous`). Default: [`Durability::Normal`].
+    pub durability: Durability,
     /// How large the database may grow, in bytes; past it, whatever would make it larger fails as unavailable. None (the default): as large as the disk.
     pub max_bytes: Option<u64>,
     /// How long to wait for a lock that another program holds on the database. Default: 5 s.
     pub busy_timeout: Duration,
 }
 
-impl Default for DieselOptions {
+impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { full_sync: false, max_bytes: None, busy_timeout: Duration::from_secs(5) }
+        Self { durability: Durability::Normal, max_bytes: None, busy_timeout: Duration::from_secs(5) }
     }
 }
 
@@ -37,11 +33,11 @@ impl Default for DieselOptions {
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     path: PathBuf,
-    options: DieselOptions,
+    options: SqliteOptions,
 }
 
 impl Place {
-    pub(super) fn new(path: &Path, options: DieselOptions) -> Self {
+    pub(super) fn new(path: &Path, options: SqliteOptions) -> Self {
         Self { path: path.to_owned(), options }
     }
 
@@ -63,7 +59,10 @@ impl Place {
         let unavailable = |source| StoreError::Unavailable { action: "opening the database", source };
         let path = self.path.to_str().ok_or_else(|| unavailable("the path is not UTF-8".into()))?;
         let mut connection = SqliteConnection::establish(path).map_err(|error| unavailable(Box::new(error)))?;
-        let synchronous = if self.options.full_sync { "FULL" } else { "NORMAL" };
+        let synchronous = match self.options.durability {
+            Durability::Full => "FULL",
+            Durability::Normal => "NORMAL",
+        };
         let pragmas = format!(
             "PRAGMA busy_timeout = {}; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA temp_store = MEMORY; \
              PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864; PRAGMA foreign_keys = OFF;",
@@ -89,16 +88,8 @@ impl Place {
     }
 }
 
-/// Brings the schema up to date; refuses one that is newer than this program.
-pub(super) fn migrate(connection: &mut SqliteConnection) -> Result<(), StoreError> {
-    let unavailable = |source| StoreError::Unavailable { action: "bringing the schema up to date", source };
-    let applied = connection.applied_migrations().map_err(unavailable)?;
-    let known = MigrationSource::<Sqlite>::migrations(&MIGRATIONS).map_err(unavailable)?;
-    let newest = |versions: &mut dyn Iterator<Item = String>| versions.max().unwrap_or_default();
-    let found = newest(&mut applied.iter().map(ToString::to_string));
-    let known = newest(&mut known.iter().map(|migration| migration.name().version().to_string()));
-    if found > known {
-        return Err(StoreError::NewerSchema { found, known });
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
     }
-    connection.run_pending_migrations(MIGRATIONS).map(drop).map_err(unavailable)
 }

@@ -1,0 +1,51 @@
+//! The store on SQLite: one file, one process.
+
+mod backend;
+mod enqueue;
+mod place;
+#[path = "../sql/mod.rs"]
+mod sql;
+
+use std::fs::File;
+use std::path::Path;
+
+pub use self::place::SqliteOptions;
+
+use self::SqliteStore as Database;
+use self::place::Place;
+use super::StoreError;
+
+/// A durable store in one SQLite file, held by one process at a time.
+///
+/// Dropping it waits until everything that was asked for is written.
+#[derive(Debug)]
+pub struct SqliteStore {
+    // In this order: the database closes before its lock goes.
+    threads: sql::Threads,
+    _lock: File,
+}
+
+impl SqliteStore {
+    /// Opens the database at `path`, makes it if it is not there, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] when another process has it, [`StoreError::NewerSchema`], [`StoreError::Corrupt`] when it is not a database, and
+    /// [`StoreError::Unavailable`] when it cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with(path, SqliteOptions::default())
+    }
+
+    /// As [`SqliteStore::open`], with options.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
+        let place = Place::new(path.as_ref(), options);
+        let lock = place.lock()?;
+        let mut connection = place.connect()?;
+        sql::migrate(&mut connection)?;
+        let numbers = backend::Numbers::of(&mut connection)?;
+        let writing = backend::Writing::new(place.clone(), connection);
+        Ok(Self { threads: sql::Threads::start(place, writing, numbers)?, _lock: lock })
+    }
+}
