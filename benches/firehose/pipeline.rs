@@ -11,7 +11,7 @@ use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::firehose::Upstream;
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use atproto_backfill::job::Account;
-use atproto_backfill::store::{DieselStore, MemoryStore, Store};
+use atproto_backfill::store::{SqliteStore, MemoryStore, Store};
 use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
 use std::num::NonZeroU32;
 
@@ -28,7 +28,7 @@ pub(super) fn speed(signature: f64) -> Result<(), Failed> {
     let mut remote = Remote::start()?;
     let folder = tempfile::tempdir()?;
     let stores: [(&str, Arc<dyn Store>); 2] =
-        [("memory store", Arc::new(MemoryStore::new())), ("SQLite", Arc::new(DieselStore::open(folder.path().join("store.db"))?))];
+        [("memory store", Arc::new(MemoryStore::new())), ("SQLite", Arc::new(SqliteStore::open(folder.path().join("store.db"))?))];
     for (name, store) in stores {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
