@@ -11,7 +11,7 @@ use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::firehose::Upstream;
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use atproto_backfill::job::Account;
-use atproto_backfill::store::{SqliteStore, MemoryStore, Store};
+use atproto_backfill::store::{MemoryStore, SqliteStore, Store};
 use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
 use std::num::NonZeroU32;
 

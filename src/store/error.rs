@@ -15,6 +15,16 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The connection was lost in the middle of a commit, and the server did not come back to say whether it was done. Never retried: doing an act twice is not
+    /// the same as doing it once. Whoever opens the store anew and calls [`Store::recover`](super::Store::recover) goes on from what is there.
+    #[error("not known whether the store has done it, {action}")]
+    OutcomeUnknown {
+        /// What was being done.
+        action: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The store holds what this program never writes. Never retried.
     #[error("store corrupt: {what}")]
     Corrupt {
@@ -43,7 +53,7 @@ pub enum StoreError {
     /// Another process has the database open.
     #[error("the store {path} is in use by another process")]
     InUse {
-        /// The database file.
+        /// The database: its file, or host and name.
         path: String,
     },
     /// The schema is newer than this program.
@@ -61,7 +71,8 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unavailable { .. } => true,
-            Self::Corrupt { .. }
+            Self::OutcomeUnknown { .. }
+            | Self::Corrupt { .. }
             | Self::Illegal(_)
             | Self::OutOfOrder { .. }
             | Self::RevMovesBack { .. }

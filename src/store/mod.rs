@@ -10,6 +10,8 @@ mod account_rules;
 mod audit;
 mod error;
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod rules;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -17,6 +19,8 @@ mod sqlite;
 pub use audit::{AuditId, AuditState};
 pub use error::StoreError;
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 

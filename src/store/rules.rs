@@ -221,8 +221,9 @@ impl Body {
     }
 }
 
-/// The text up to the last character that ends within the limit.
+/// The text up to the last character that ends within the limit, without NUL, which not every database can hold.
 pub(super) fn cut(text: &str) -> String {
+    let text = text.replace('\0', "\u{fffd}");
     let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
     let end = ends.take_while(|&end| end <= FAILURE_LEN).last().unwrap_or(0);
     text[..end].to_owned()

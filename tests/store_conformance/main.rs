@@ -1,5 +1,9 @@
 //! What every store must do, by verb, over all of them: a test here is written once and runs over each.
 
+#[cfg(feature = "postgres")]
+#[path = "../common/postgres.rs"]
+mod postgres;
+
 mod account;
 mod advance;
 mod append;
@@ -20,6 +24,15 @@ macro_rules! conformance {
             $(#[tokio::test]
             async fn $name() {
                 super::$name($crate::world::World::memory().await).await;
+            })+
+        }
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(#[tokio::test]
+            async fn $name() {
+                if let Some(world) = $crate::world::World::postgres(concat!(module_path!(), "::", stringify!($name))).await {
+                    super::$name(world).await;
+                }
             })+
         }
         #[cfg(feature = "sqlite")]

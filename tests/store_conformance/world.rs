@@ -1,5 +1,6 @@
 //! A store with one consumer, and short ways to do the usual things to it.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use atproto_backfill::job::{
@@ -16,7 +17,8 @@ pub(crate) const ROOMY: u64 = 1 << 30;
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) consumer: ConsumerId,
-    _directory: Option<tempfile::TempDir>,
+    /// What goes after the store: its folder, or its database.
+    _place: Option<Box<dyn Any>>,
 }
 
 impl World {
@@ -28,12 +30,20 @@ impl World {
     pub(crate) async fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = atproto_backfill::store::SqliteStore::open(directory.path().join("store.db")).unwrap();
-        Self::over(Arc::new(store), Some(directory)).await
+        Self::over(Arc::new(store), Some(Box::new(directory))).await
     }
 
-    async fn over(store: Arc<dyn Store>, directory: Option<tempfile::TempDir>) -> Self {
+    /// `None` where there is no cluster.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn postgres(test: &str) -> Option<Self> {
+        let database = crate::postgres::Database::create(test)?;
+        let store = atproto_backfill::store::PostgresStore::open(&database.url).unwrap();
+        Some(Self::over(Arc::new(store), Some(Box::new(database))).await)
+    }
+
+    async fn over(store: Arc<dyn Store>, place: Option<Box<dyn Any>>) -> Self {
         let consumer = store.consumer("posts@1").await.unwrap();
-        Self { store, consumer, _directory: directory }
+        Self { store, consumer, _place: place }
     }
 
     pub(crate) async fn enqueue(&self, did: &Did) {

@@ -14,20 +14,20 @@ use crate::syntax::{Did, Rev};
 #[derive(Debug, Queryable, Selectable, Insertable)]
 #[diesel(table_name = job, check_for_backend(super::backend::Db))]
 pub(crate) struct BodyRow {
-    pub(super) state: String,
-    pub(super) due_at: Option<i64>,
-    pub(super) epoch: i64,
-    pub(super) rev: Option<String>,
-    pub(super) data: Option<Vec<u8>>,
-    pub(super) min_rev: Option<String>,
-    pub(super) older: Option<String>,
-    pub(super) failures: i64,
-    pub(super) failure: String,
-    pub(super) account: Option<String>,
-    pub(super) untold: Option<String>,
-    pub(super) records: i64,
-    pub(super) buffered_op_sets: i64,
-    pub(super) buffered_bytes: i64,
+    pub(in crate::store) state: String,
+    pub(in crate::store) due_at: Option<i64>,
+    pub(in crate::store) epoch: i64,
+    pub(in crate::store) rev: Option<String>,
+    pub(in crate::store) data: Option<Vec<u8>>,
+    pub(in crate::store) min_rev: Option<String>,
+    pub(in crate::store) older: Option<String>,
+    pub(in crate::store) failures: i64,
+    pub(in crate::store) failure: String,
+    pub(in crate::store) account: Option<String>,
+    pub(in crate::store) untold: Option<String>,
+    pub(in crate::store) records: i64,
+    pub(in crate::store) buffered_op_sets: i64,
+    pub(in crate::store) buffered_bytes: i64,
 }
 
 impl BodyRow {

@@ -7,7 +7,8 @@ use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind};
 use diesel::sql_types::BigInt;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use super::sql::{from_sql, intent, job, op_set};
+use super::sql::from_sql;
+use super::sql::schema::{intent, job, op_set};
 use crate::store::StoreError;
 
 pub(super) use super::enqueue::enqueue;

@@ -1,6 +1,7 @@
 use diesel::prelude::*;
 
-use super::sql::{Act, BodyRow, Tx, job, repo};
+use super::sql::schema::{job, repo};
+use super::sql::{Act, BodyRow, Tx};
 use crate::job::ConsumerId;
 use crate::store::rules::Body;
 use crate::syntax::Did;

@@ -4,6 +4,7 @@ mod backend;
 mod enqueue;
 mod place;
 #[path = "../sql/mod.rs"]
+#[allow(clippy::duplicate_mod, reason = "one implementation, compiled once for each database")]
 mod sql;
 
 use std::fs::File;

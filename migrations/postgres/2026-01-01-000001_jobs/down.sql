@@ -1,0 +1,12 @@
+DROP TABLE audit;
+DROP TABLE total;
+DROP TABLE manifest_chunk;
+DROP TABLE intent;
+DROP TABLE upstream;
+DROP TABLE op_set;
+DROP TABLE job;
+DROP TABLE repo;
+DROP TABLE host;
+DROP TABLE consumer;
+DROP SEQUENCE number;
+DROP SEQUENCE consumer_number;
