@@ -261,13 +261,13 @@ impl Tally {
         self.untold += signed(u64::from(!body.known.untold.is_empty()));
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(super) fn add(&mut self, other: &Tally) {
         let pairs = self.fields_mut().into_iter().zip(other.fields());
         pairs.for_each(|(sum, part)| *sum += part);
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     fn fields(&self) -> [i64; 10] {
         let Tally {
             enqueued,
@@ -284,7 +284,7 @@ impl Tally {
         [enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets, untold]
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     fn fields_mut(&mut self) -> [&mut i64; 10] {
         let Tally {
             enqueued,

@@ -1,6 +1,6 @@
 //! What is PostgreSQL's own of the store; the list is in the module `sql`.
 
-use diesel::connection::{AnsiTransactionManager, TransactionManager};
+use diesel::connection::{AnsiTransactionManager, SimpleConnection, TransactionManager};
 use diesel::prelude::*;
 use diesel::query_builder::AstPass;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind};
@@ -15,6 +15,8 @@ pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/
 /// Of more savepoints than 64 in one transaction the server keeps the numbers outside of its shared memory, and every reader pays for that.
 pub(super) const GROUP: usize = 64;
 pub(super) const FOR_CHANGE: &str = " FOR UPDATE OF job";
+/// In this form no index on the consumer can be taken for it: while the tables are still empty that looks as good as the one on the repo, and the plan stays.
+pub(super) const OF_CONSUMER: &str = "job.consumer + 0 = ";
 pub(super) const NEXT_CONSUMER: &str = "nextval('consumer_number')";
 
 /// Tells a damaged database from one that cannot be used now. The error's code does not come through diesel; the words are those of an English server,
@@ -24,9 +26,10 @@ pub(super) fn is_corruption(kind: &DatabaseErrorKind, information: &dyn Database
     matches!(kind, DatabaseErrorKind::Unknown) && WORDS.iter().any(|words| information.message().contains(words))
 }
 
-/// Whether a connection, which is in no transaction, can be used no more.
+/// Whether a connection, which is in no transaction, can be used no more. To be asked when something has failed: diesel does not notice a loss that a
+/// statement runs into while it is prepared, so that it has to be tried.
 pub(super) fn is_lost(connection: &mut Connection) -> bool {
-    AnsiTransactionManager::is_broken_transaction_manager(connection)
+    AnsiTransactionManager::is_broken_transaction_manager(connection) || connection.batch_execute("SELECT 1").is_err()
 }
 
 /// Ids come from a sequence of the database.

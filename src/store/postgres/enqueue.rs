@@ -3,7 +3,7 @@ use diesel::sql_types::{Array, BigInt, Binary, Nullable, Text};
 
 use super::sql::{Act, BodyRow, Tx};
 use crate::job::ConsumerId;
-use crate::store::rules::{Body, Tally};
+use crate::store::rules::Body;
 use crate::syntax::Did;
 
 /// How many repos are sent at once, so that one statement ends in good time.
@@ -18,10 +18,7 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, of: ConsumerId, dids: &[Did]) -> Act<u64>
         repos.bind::<Array<Text>, _>(&names).execute(tx.connection)?;
         added += jobs(tx, of, &names)?;
     }
-    let mut tally = Tally::default();
-    tally.count(&Body::new(), 1);
-    let sum = tx.tallies.entry(of).or_default();
-    (0..added).for_each(|_| sum.add(&tally));
+    tx.tallies.entry(of).or_default().count(&Body::new(), i64::try_from(added).unwrap_or(i64::MAX));
     Ok(added)
 }
 

@@ -72,7 +72,11 @@ impl Writing {
     pub(super) fn with_connection<T>(&mut self, act: impl FnOnce(&mut PgConnection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut connection = self.take()?;
         let done = act(&mut connection);
-        self.keep(connection);
+        if done.is_ok() {
+            self.connection = Some(connection);
+        } else {
+            self.keep_unless_lost(connection);
+        }
         done
     }
 
@@ -85,17 +89,17 @@ impl Writing {
             Err(error) => {
                 // What cannot be undone on a connection that is gone, the server undoes.
                 let _ = AnsiTransactionManager::rollback_transaction(&mut connection);
-                self.keep(connection);
+                self.keep_unless_lost(connection);
                 return Err(NotCommitted::Undone(error.to_string()));
             }
         };
-        let committed = AnsiTransactionManager::commit_transaction(&mut connection);
-        let lost = is_lost(&mut connection);
-        self.keep(connection);
-        match (committed, number) {
-            (Ok(()), _) => Ok(()),
-            (Err(error), Some(number)) if lost => self.outcome(&number, &error.to_string()),
-            (Err(error), _) => Err(NotCommitted::Undone(error.to_string())),
+        let Err(error) = AnsiTransactionManager::commit_transaction(&mut connection) else {
+            self.connection = Some(connection);
+            return Ok(());
+        };
+        match (self.keep_unless_lost(connection), number) {
+            (false, Some(number)) => self.outcome(&number, &error.to_string()),
+            _ => Err(NotCommitted::Undone(error.to_string())),
         }
     }
 
@@ -107,9 +111,7 @@ impl Writing {
             match AnsiTransactionManager::begin_transaction_sql(&mut connection, "BEGIN; SAVEPOINT act") {
                 Ok(()) => return Ok(connection),
                 Err(error) => {
-                    let lost = is_lost(&mut connection);
-                    self.keep(connection);
-                    if anew || !lost {
+                    if self.keep_unless_lost(connection) || anew {
                         return Err(NotCommitted::Undone(error.to_string()));
                     }
                     anew = true;
@@ -118,10 +120,10 @@ impl Writing {
         }
     }
 
-    fn keep(&mut self, mut connection: PgConnection) {
-        if !is_lost(&mut connection) {
-            self.connection = Some(connection);
-        }
+    /// After a failure: keeps the connection if it can be used again; says whether.
+    fn keep_unless_lost(&mut self, mut connection: PgConnection) -> bool {
+        self.connection = (!is_lost(&mut connection)).then_some(connection);
+        self.connection.is_some()
     }
 
     fn take(&mut self) -> Result<PgConnection, StoreError> {

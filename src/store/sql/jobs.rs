@@ -6,6 +6,7 @@ use diesel::sql_types::Bool;
 
 use super::endings::Endings as _;
 use super::fault::Act;
+use super::of_consumer::OfConsumer;
 use super::rows::{BodyRow, JobRow, did, job_of};
 use super::schema::{consumer, host, job, repo, total};
 use super::statements::{KeepJob, PutConsumer};
@@ -37,7 +38,7 @@ impl Tx<'_> {
     pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Act<Option<(JobId, Body)>> {
         let found: Option<(i64, BodyRow)> = job::table
             .inner_join(repo::table.on(repo::id.eq(job::repo)))
-            .filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0)))
+            .filter(repo::did.eq(did.as_str()).and(OfConsumer(of)))
             .select((job::id, BodyRow::as_select()))
             .for_change()
             .get_result(self.connection)

@@ -12,8 +12,8 @@ pub(super) const THREADS: usize = 2;
 /// The most reads that wait; whoever comes then waits for room.
 pub(super) const QUEUE: usize = 256;
 
-/// A read with its answer built in. It is given a connection, or why there is none.
-pub(super) type Read = Box<dyn FnOnce(Result<&mut Connection, StoreError>) + Send>;
+/// A read with its answer built in. It is given a connection, or why there is none, and says whether it went well.
+pub(super) type Read = Box<dyn FnOnce(Result<&mut Connection, StoreError>) -> bool + Send>;
 
 /// Reads until nobody can ask any more. A connection that was lost is opened anew for the next read.
 pub(super) fn run(queue: &Arc<Mutex<mpsc::Receiver<Read>>>, place: &Place, connection: Connection) {
@@ -24,10 +24,12 @@ pub(super) fn run(queue: &Arc<Mutex<mpsc::Receiver<Read>>>, place: &Place, conne
         let Some(read) = next else { return };
         match kept.take().map_or_else(|| place.connect_reader(), Ok) {
             Ok(mut connection) => {
-                read(Ok(&mut connection));
-                kept = (!is_lost(&mut connection)).then_some(connection);
+                let usable = read(Ok(&mut connection)) || !is_lost(&mut connection);
+                kept = usable.then_some(connection);
             }
-            Err(error) => read(Err(error)),
+            Err(error) => {
+                read(Err(error));
+            }
         }
     }
 }

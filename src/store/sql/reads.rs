@@ -9,6 +9,7 @@ use diesel::prelude::*;
 use super::endings::Endings as _;
 use super::fault::{Act, Fault};
 use super::jobs::{dids_of, jobs_of};
+use super::of_consumer::OfConsumer;
 use super::rows::{BodyRow, JobRow, did};
 use super::schema::{consumer, host, intent, job, op_set, repo, total};
 use crate::job::{BufferSeq, ConsumerId, Job, JobId, OpSet, Timestamp};
@@ -38,11 +39,8 @@ pub(super) fn consumers(connection: &mut Connection) -> Act<Vec<String>> {
 }
 
 pub(super) fn job(connection: &mut Connection, of: ConsumerId, did: &Did) -> Act<Option<Job>> {
-    let row: Option<JobRow> = named_jobs()
-        .filter(repo::did.eq(did.as_str()).and(job::consumer.eq(of.0)))
-        .select(job_columns())
-        .get_result(connection)
-        .optional()?;
+    let row: Option<JobRow> =
+        named_jobs().filter(repo::did.eq(did.as_str()).and(OfConsumer(of))).select(job_columns()).get_result(connection).optional()?;
     row.map(super::rows::job_of).transpose()
 }
 

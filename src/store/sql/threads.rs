@@ -57,8 +57,10 @@ impl Threads {
         let (asker, answer) = oneshot::channel();
         let read = Box::new(move |connection: Result<&mut Connection, StoreError>| {
             let outcome = connection.and_then(|connection| act(connection).map_err(|fault| fault.into_error(action)));
+            let went_well = outcome.is_ok();
             // Whoever asked may have gone.
             let _ = asker.send(outcome);
+            went_well
         });
         let readers = self.readers.as_ref().ok_or_else(|| gone(action))?;
         readers.send(read).await.map_err(|_| gone(action))?;

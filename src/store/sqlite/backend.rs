@@ -19,6 +19,7 @@ pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/
 pub(super) const GROUP: usize = 512;
 /// Whoever writes is alone.
 pub(super) const FOR_CHANGE: &str = "";
+pub(super) const OF_CONSUMER: &str = "job.consumer = ";
 pub(super) const NEXT_CONSUMER: &str = "(SELECT coalesce(max(id), 0) + 1 FROM consumer)";
 
 /// Tells a damaged database from one that cannot be used now. SQLite gives the difference only in words.

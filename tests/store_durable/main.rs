@@ -1,0 +1,15 @@
+//! What only a durable store has to do: survive a restart, a full disk, a locked or damaged database, a lost connection, and another process.
+#![cfg(any(feature = "sqlite", feature = "postgres"))]
+
+#[cfg(feature = "postgres")]
+#[path = "../common/postgres.rs"]
+mod database;
+
+mod both;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "postgres")]
+mod relay;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod support;
