@@ -12,7 +12,7 @@ use serde::Serialize;
 use show::Show;
 
 use super::report::{count, say};
-use super::{Answer, Failed, wrong_usage};
+use super::{Answer, Failed, database, wrong_usage};
 use crate::engine::{Backfiller, FollowOptions, Options, Progress};
 use crate::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use crate::firehose::{ClientOptions, Upstream};
@@ -74,6 +74,7 @@ struct Summary {
 
 pub(super) async fn run(arguments: Arguments) -> Answer {
     let (path, _folder) = match &arguments.db {
+        Some(url) if database::is_url(url) => wrong_usage(&"the demo wants a store of its own: a file"),
         Some(path) if path.exists() => wrong_usage(&format!("{} exists; the demo wants a store of its own", path.display())),
         Some(path) => (path.clone(), None),
         None => {

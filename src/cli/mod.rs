@@ -1,6 +1,7 @@
 //! The `backfill` program.
 
 mod checkout;
+mod database;
 mod demo;
 mod report;
 mod run;

@@ -11,13 +11,12 @@ use url::Url;
 
 use self::lines::Lines;
 use super::report::say;
-use super::{Answer, Failed, wrong_usage};
+use super::{Answer, Failed, database, wrong_usage};
 use crate::consumer::CollectionFilter;
 use crate::engine::{Backfiller, FollowOptions, Options, Track, error_chain};
 use crate::fetch::{HttpOptions, user_agent};
 use crate::firehose::{ClientOptions, Upstream, Verification};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
-use crate::store::SqliteStore;
 use crate::syntax::{Did, Nsid};
 
 /// What a stop waits for; the handler and the store are done within it, or what they had in hand comes again.
@@ -45,8 +44,8 @@ pub(super) struct Arguments {
     /// Only records of this collection: an NSID, or the beginning of one and ".*". May be repeated.
     #[arg(long, value_name = "NSID")]
     collection: Vec<String>,
-    /// The database: where everything stands. Made if it is not there.
-    #[arg(long, env = "BACKFILL_DB", default_value = "backfill.db", value_name = "FILE")]
+    /// The database: where everything stands. A file, which is made if it is not there, or a postgres:// URL.
+    #[arg(long, env = "BACKFILL_DB", hide_env_values = true, default_value = "backfill.db", value_name = "FILE | URL")]
     db: PathBuf,
     /// Where the lines go: a file, which is appended to, or - for standard output.
     #[arg(long, default_value = "-", value_name = "FILE | -")]
@@ -119,7 +118,7 @@ async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Failed> {
     };
     let lines = if arguments.jsonl.as_os_str() == "-" { Lines::standard() } else { Lines::append(&arguments.jsonl) };
     let lines = lines.map_err(|error| format!("{}: {error}", arguments.jsonl.display()))?;
-    let store = SqliteStore::open(&arguments.db).map_err(|error| error_chain(&error))?;
+    let store = database::open(&arguments.db).map_err(|error| error_chain(&error))?;
     let (user_agent, development) = (user_agent(arguments.contact.as_deref()), arguments.development);
     let mut resolver = ResolverOptions { user_agent: user_agent.clone(), development, ..ResolverOptions::default() };
     if let Some(url) = &arguments.plc_url {
@@ -131,7 +130,7 @@ async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Failed> {
         client: ClientOptions { user_agent: user_agent.clone(), development, ..ClientOptions::default() },
         ..FollowOptions::default()
     };
-    let mut builder = Backfiller::builder("jsonl", Arc::new(store), lines)
+    let mut builder = Backfiller::builder("jsonl", store, lines)
         .options(Options { collections, stop_grace: STOP_GRACE, ..Options::default() })
         .http(HttpOptions { user_agent, development, ..HttpOptions::default() })
         .resolver(Arc::new(CachedResolver::new(HttpResolver::new(resolver)?, CacheOptions::default())))

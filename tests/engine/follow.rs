@@ -24,7 +24,18 @@ async fn followed(seed: u64, following: Following) -> Rig {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_world_is_copied_and_followed_over_a_relay() {
-    let rig = Rig::following(world(71), NetworkOptions::default(), Following::default(), memory()).await;
+    copied_and_followed(memory()).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_world_is_copied_and_followed_over_a_relay_on_postgres() {
+    let Some(database) = crate::database::Database::create("a_world_is_copied_and_followed_over_a_relay_on_postgres") else { return };
+    copied_and_followed(Arc::new(atproto_backfill::store::PostgresStore::open(&database.url).unwrap())).await;
+}
+
+async fn copied_and_followed(store: Arc<dyn Store>) {
+    let rig = Rig::following(world(71), NetworkOptions::default(), Following::default(), store).await;
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
     rig.backfiller.start().await.unwrap();
     let (writer, mut op_sets) =

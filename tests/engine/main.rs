@@ -1,6 +1,10 @@
 //! The engine against the simulated network: real bytes over real HTTP, the world's own state as the truth.
 #![allow(clippy::print_stdout, reason = "seeds are printed")]
 
+#[cfg(feature = "postgres")]
+#[path = "../common/postgres.rs"]
+mod database;
+
 mod audit;
 mod difference;
 mod faults;

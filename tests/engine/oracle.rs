@@ -135,6 +135,15 @@ async fn every_schedule_ends_in_the_truth_in_memory() {
     }
 }
 
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_schedule_ends_in_the_truth_on_postgres() {
+    for seed in 2000..2000 + seeds(3) {
+        let Some(database) = crate::database::Database::create("every_schedule_ends_in_the_truth_on_postgres") else { return };
+        schedule(seed, Arc::new(atproto_backfill::store::PostgresStore::open(&database.url).unwrap())).await;
+    }
+}
+
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_schedule_ends_in_the_truth_on_sqlite() {

@@ -63,6 +63,15 @@ async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more_on_sqlite
     what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more(Arc::new(store)).await;
 }
 
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more_on_postgres() {
+    let test = "what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more_on_postgres";
+    let Some(database) = crate::database::Database::create(test) else { return };
+    let store = atproto_backfill::store::PostgresStore::open(&database.url).unwrap();
+    what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more(Arc::new(store)).await;
+}
+
 #[tokio::test]
 async fn an_op_set_that_was_taken_and_not_recorded_comes_again_in_order() {
     let world = World::builder().seed(52).hosts(1).repos(1).sizes(Sizes::Each(100));
@@ -92,10 +101,22 @@ async fn an_op_set_that_was_taken_and_not_recorded_comes_again_in_order() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn a_database_that_is_opened_again_goes_on_where_it_was() {
+async fn a_database_that_is_opened_again_goes_on_where_it_was_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
-    let open = || -> Arc<dyn Store> { Arc::new(atproto_backfill::store::SqliteStore::open(&path).unwrap()) };
+    opened_again(|| Arc::new(atproto_backfill::store::SqliteStore::open(&path).unwrap())).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_database_that_is_opened_again_goes_on_where_it_was_on_postgres() {
+    let test = "a_database_that_is_opened_again_goes_on_where_it_was_on_postgres";
+    let Some(database) = crate::database::Database::create(test) else { return };
+    opened_again(|| Arc::new(atproto_backfill::store::PostgresStore::open(&database.url).unwrap())).await;
+}
+
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+async fn opened_again(open: impl Fn() -> Arc<dyn Store>) {
     let world = World::builder().seed(53).hosts(2).repos(20).sizes(Sizes::Each(100));
     let mut rig = Rig::with(world, Default::default(), Options::default(), open()).await;
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();

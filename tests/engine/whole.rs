@@ -1,6 +1,9 @@
 //! The main job, whole.
 
+use std::sync::Arc;
+
 use atproto_backfill::sim::{Sizes, World, Writer, WriterOptions};
+use atproto_backfill::store::{MemoryStore, Store};
 
 use crate::rig::Rig;
 
@@ -16,7 +19,20 @@ async fn a_world_at_rest_is_copied_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_world_that_is_written_to_meanwhile_is_copied_whole_and_followed() {
-    let rig = Rig::new(World::builder().seed(12).hosts(3).repos(40).sizes(Sizes::Total(20_000))).await;
+    written_to_meanwhile(Arc::new(MemoryStore::new())).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_world_that_is_written_to_meanwhile_is_copied_whole_and_followed_on_postgres() {
+    let test = "a_world_that_is_written_to_meanwhile_is_copied_whole_and_followed_on_postgres";
+    let Some(database) = crate::database::Database::create(test) else { return };
+    written_to_meanwhile(Arc::new(atproto_backfill::store::PostgresStore::open(&database.url).unwrap())).await;
+}
+
+async fn written_to_meanwhile(store: Arc<dyn Store>) {
+    let world = World::builder().seed(12).hosts(3).repos(40).sizes(Sizes::Total(20_000));
+    let rig = Rig::with(world, Default::default(), Default::default(), store).await;
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
     let (writer, mut op_sets) =
         Writer::start(&rig.world, WriterOptions { per_second: 2000.0, limit: 4000, seed: 12, ..WriterOptions::default() });

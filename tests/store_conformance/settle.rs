@@ -7,6 +7,7 @@ crate::conformance!(
     settling_ends_the_claim_whatever_the_event,
     settling_empties_the_buffer_and_puts_its_paths_in_doubt,
     failure_text_is_kept_to_512_bytes_and_cut_between_characters,
+    failure_text_may_be_anything_that_an_upstream_says,
     an_illegal_event_is_an_error_and_writes_nothing,
     an_account_event_settles_a_job_that_nobody_holds,
 );
@@ -42,6 +43,13 @@ async fn settling_empties_the_buffer_and_puts_its_paths_in_doubt(world: World) {
     assert_eq!(world.doubted(job.id).await, expected, "a claim alone ends no doubt");
     assert_eq!(world.finish_at(&again, 7).await, Standing::Complete);
     assert!(world.doubted(job.id).await.is_empty());
+}
+
+async fn failure_text_may_be_anything_that_an_upstream_says(world: World) {
+    let job = world.claimed(&did(1)).await;
+    let said = "quote ' backslash \\ NUL \0 and \u{10ffff}";
+    world.store.settle(job.id, job.epoch, failed(1, NOW), said, &[]).await.unwrap();
+    assert_eq!(world.job(&did(1)).await.failure, said.replace('\0', "\u{fffd}"));
 }
 
 async fn failure_text_is_kept_to_512_bytes_and_cut_between_characters(world: World) {

@@ -1,0 +1,44 @@
+//! `--db` takes a file or a URL, and says nothing secret of the URL.
+#![cfg(feature = "cli")]
+
+use std::process::Command;
+
+/// What `backfill run` says, and its exit code, with a database that it cannot have.
+fn run(database: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_backfill"))
+        .args(["run", "--pds", "http://127.0.0.1:9", "--development", "--jsonl"])
+        .arg(folder.path().join("lines"))
+        .env("BACKFILL_DB", database)
+        .current_dir(folder.path())
+        .output()
+        .expect("the program runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_server_that_does_not_answer_is_told_without_the_password() {
+    let (code, said) = run("postgres://me:geheim@/store?host=/nowhere");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("/nowhere") && !said.contains("geheim"), "{said}");
+}
+
+#[cfg(not(feature = "postgres"))]
+#[test]
+fn a_url_is_wrong_usage_of_a_program_without_postgres() {
+    let (code, said) = run("postgres://me:geheim@db.test/store");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("\"postgres\"") && !said.contains("geheim"), "{said}");
+}
+
+#[test]
+fn the_help_does_not_show_the_url_that_the_environment_has() {
+    let output = Command::new(env!("CARGO_BIN_EXE_backfill"))
+        .args(["run", "--help"])
+        .env("BACKFILL_DB", "postgres://me:geheim@db.test/store")
+        .output()
+        .expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("BACKFILL_DB") && !said.contains("geheim"), "{said}");
+}
