@@ -1,7 +1,8 @@
 //! What the manifest and the store cost: `cargo bench --bench store`. Prints one line for each figure.
+//!
+//! `cargo bench --features postgres --bench store -- --postgres URL` measures the store in a PostgreSQL database, which is empty and is not emptied afterwards.
 #![allow(clippy::print_stdout)]
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -85,13 +86,13 @@ fn advance(job: &Job) -> Advance {
     Advance::new(job.id, job.epoch)
 }
 
-async fn claimed(store: &SqliteStore, consumer: ConsumerId, n: u64) -> Job {
+async fn claimed(store: &dyn Store, consumer: ConsumerId, n: u64) -> Job {
     store.enqueue(consumer, &[did(n)]).await.expect("enqueue");
     store.claim(&did(n), Timestamp(1)).await.expect("claim").pop().expect("a job")
 }
 
 /// One million records in one go: the writer's time alone.
-async fn bulk(store: &SqliteStore, consumer: ConsumerId, chunks: &[Chunk]) {
+async fn bulk(store: &dyn Store, consumer: ConsumerId, chunks: &[Chunk]) {
     let job = claimed(store, consumer, 0).await;
     let started = Instant::now();
     for part in chunks.chunks(4) {
@@ -103,12 +104,10 @@ async fn bulk(store: &SqliteStore, consumer: ConsumerId, chunks: &[Chunk]) {
 }
 
 /// Repos of 500 records, completed as a checkout does it, and the room that they take.
-async fn repos(file: &Path, paths: &[RecordPath], links: &[Link]) {
-    let store = Arc::new(SqliteStore::open(file).expect("open"));
-    let consumer = store.consumer("bench@1").await.expect("consumer");
+async fn repos(store: &Arc<dyn Store>, consumer: ConsumerId, paths: &[RecordPath], links: &[Link]) {
     let started = Instant::now();
     for (n, (paths, links)) in paths.chunks(500).zip(links.chunks(500)).enumerate() {
-        let job = claimed(&store, consumer, n as u64).await;
+        let job = claimed(&**store, consumer, 1 + n as u64).await;
         let position = Some(Position { rev: rev(0), data: Some(link(0)) });
         let manifest = ManifestChange::Append(build(paths, links));
         store.advance(Advance { manifest, position, finish: true, ..advance(&job) }).await.expect("advance");
@@ -117,26 +116,23 @@ async fn repos(file: &Path, paths: &[RecordPath], links: &[Link]) {
         "checkouts: {:.0} repos of 500 records a second, one after the other",
         (paths.len() / 500) as f64 / started.elapsed().as_secs_f64()
     );
-    live(&store, consumer).await;
-    drop(store);
-    let size = std::fs::metadata(file).expect("the database").len();
-    println!("store size: {:.1} bytes for each record, after the live ops", size as f64 / (paths.len() as u64 + LIVE_PAIRS) as f64);
+    live(store, consumer).await;
 }
 
 /// Ops of many repos, each appended, read and advanced as a lane does it, 256 repos at once.
-async fn live(store: &Arc<SqliteStore>, consumer: ConsumerId) {
+async fn live(store: &Arc<dyn Store>, consumer: ConsumerId) {
     let started = Instant::now();
     let lanes = (0..256u64).map(|lane| {
         let store = Arc::clone(store);
         tokio::spawn(async move {
-            let mine: Vec<u64> = (lane..LIVE_JOBS).step_by(256).collect();
+            let mine: Vec<u64> = (1 + lane..=LIVE_JOBS).step_by(256).collect();
             let mut jobs = Vec::new();
             for &n in &mine {
                 jobs.push(store.job(consumer, &did(n)).await.expect("job").expect("a job"));
             }
             for round in 1..=LIVE_PAIRS / LIVE_JOBS {
                 for job in &jobs {
-                    pair(&store, consumer, job, round).await;
+                    pair(&*store, consumer, job, round).await;
                 }
             }
         })
@@ -147,7 +143,7 @@ async fn live(store: &Arc<SqliteStore>, consumer: ConsumerId) {
     println!("live: {:.0} pairs of append and advance a second", LIVE_PAIRS as f64 / started.elapsed().as_secs_f64());
 }
 
-async fn pair(store: &SqliteStore, consumer: ConsumerId, job: &Job, round: u64) {
+async fn pair(store: &dyn Store, consumer: ConsumerId, job: &Job, round: u64) {
     let path = RecordPath::new(&format!("app.bsky.feed.post/{}", rev(round))).expect("a path");
     let cid = link(round as usize);
     let create = OpAction::Create { cid, record: vec![9; 300].into() };
@@ -166,10 +162,34 @@ async fn main() {
     let paths = paths(RECORDS);
     let links: Vec<Link> = (0..paths.len()).map(link).collect();
     let chunks = manifest(&paths, &links);
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--postgres").skip(1);
+    if let Some(url) = arguments.next() {
+        let store = postgres(&url);
+        let consumer = store.consumer("bench@1").await.expect("consumer");
+        bulk(&*store, consumer, &chunks).await;
+        repos(&store, consumer, &paths, &links).await;
+        return;
+    }
     let directory = tempfile::tempdir().expect("a directory");
     let store = SqliteStore::open(directory.path().join("bulk.db")).expect("open");
     let consumer = store.consumer("bench@1").await.expect("consumer");
     bulk(&store, consumer, &chunks).await;
     drop(store);
-    repos(&directory.path().join("repos.db"), &paths, &links).await;
+    let file = directory.path().join("repos.db");
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&file).expect("open"));
+    let consumer = store.consumer("bench@1").await.expect("consumer");
+    repos(&store, consumer, &paths, &links).await;
+    drop(store);
+    let size = std::fs::metadata(file).expect("the database").len();
+    println!("store size: {:.1} bytes for each record, after the live ops", size as f64 / (paths.len() as u64 + LIVE_PAIRS) as f64);
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: &str) -> Arc<dyn Store> {
+    Arc::new(atproto_backfill::store::PostgresStore::open(url).expect("open"))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &str) -> Arc<dyn Store> {
+    panic!("--postgres needs the feature \"postgres\"")
 }
