@@ -37,6 +37,12 @@ pub(super) fn speed(signature: f64) -> Result<(), Failed> {
             backfiller.enqueue(&remote.dids).await?;
             backfiller.start().await?;
             tokio::time::timeout(Duration::from_secs(600), backfiller.idle()).await??;
+            // An event, so that there is a cursor to go on from.
+            let before = counted.get();
+            remote.write(1)?;
+            while counted.get() == before {
+                tokio::time::sleep(LOOK).await;
+            }
             backfiller.stop().await?;
             remote.write(COMMITS)?;
 

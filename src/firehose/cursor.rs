@@ -14,13 +14,15 @@ use crate::syntax::Seq;
 
 /// How many of the latest events are remembered, so that one that comes again is known for certain; 16 KiB.
 const REMEMBERED: usize = 1024;
+/// How many events behind a jump are asked for their times: on a relay one host may claim any.
+const WITNESSES: u32 = 8;
 
 /// How far an upstream has been followed: an event, and the time that it claims for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SavedCursor {
     /// The number of the event.
     pub seq: Seq,
-    /// Its `time`, as the upstream gave it. On a relay that is the word of any host.
+    /// The latest time that it or an event before it claimed, never ahead of our own clock. On a relay a single time is the word of any host.
     pub time: Timestamp,
 }
 
@@ -29,12 +31,12 @@ pub struct SavedCursor {
 /// A jump in `seq` alone is legitimate: an upstream removes the events of a deleted account. A jump in time alone is a quiet upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CursorRules {
-    /// With [`CursorRules::far_time`]: the jump in `seq` above which the first event does not follow. Default 1,000, which a relay passes in
+    /// With [`CursorRules::far_time`]: the jump in `seq` above which the first event may not follow; the times of the first eight decide. Default 1,000, which a relay passes in
     /// seconds; deleted accounts seldom leave a larger hole. Too low costs an audit, too high hides a small upstream's gap.
     pub far_seq: u64,
     /// With [`CursorRules::far_seq`]: the jump in time. Default 60 s; events of a busy upstream are never so far apart.
     pub far_time: Duration,
-    /// The jump in `seq` that is a gap whatever the time. Default 10,000,000: over an hour of the whole network.
+    /// The jump in `seq` that is doubted wherever it comes, and is a gap, whatever the time, when a new connection begins with it. Default 10,000,000: over an hour of the whole network.
     pub huge_seq: u64,
     /// How much newer than all before it an event with a lower `seq` may be. Beyond, the sequence was restarted; within, it is an event
     /// that was sent again. Default 5 min, the tolerance for clocks everywhere in this program.
@@ -54,6 +56,9 @@ pub enum Continuity {
     Continuous,
     /// The event was taken before, or came late: it is not to be processed.
     Duplicate,
+    /// Its number lies so far above all others that it is not believed: it is not to be processed, and the connection to be made anew. If the next one begins
+    /// with such a number again, that is a [`GapReason::Far`].
+    Doubtful,
     /// Something between is missing, and every repo that this upstream carries is in doubt. The event of [`GapReason::Far`] is to be processed.
     Gap(GapReason),
 }
@@ -65,7 +70,7 @@ pub enum GapReason {
     Outdated,
     /// The upstream says that it has not come as far as the cursor: its sequence was restarted.
     Future,
-    /// The first event lies far behind the cursor in `seq`, and in time.
+    /// What a connection begins with lies far behind the cursor in `seq`, and in time.
     Far {
         /// The cursor.
         from: Seq,
@@ -126,40 +131,65 @@ pub struct Sequence {
     last: Option<SavedCursor>,
     /// What to ask for where nothing was taken.
     beginning: Resume,
-    /// Whether the next higher event is the first of its connection.
-    opening: bool,
+    /// As long as it is open whether this connection goes on where the one before ended.
+    opening: Option<Opening>,
+    /// Whether an event was doubted and none was taken since.
+    doubted: bool,
     /// The latest of the times that were claimed and not ahead of ours.
     newest: Timestamp,
     /// The latest events taken, in the order of their numbers, with the times that they claimed, if any.
     recent: VecDeque<(Seq, Option<Timestamp>)>,
 }
 
+/// What a connection is compared with.
+#[derive(Debug, Clone, Copy)]
+struct Opening {
+    from: SavedCursor,
+    /// How many events have told their time.
+    witnesses: u32,
+}
+
+impl Opening {
+    fn after(from: SavedCursor) -> Self {
+        Self { from, witnesses: 0 }
+    }
+}
+
 impl Sequence {
     /// Goes on after what was saved; none is a first start, which is no gap.
     pub fn new(rules: CursorRules, saved: Option<SavedCursor>) -> Self {
         let newest = saved.map_or(Timestamp(i64::MIN), |saved| saved.time);
-        let recent = saved.into_iter().map(|saved| (saved.seq, Some(saved.time))).collect();
-        Self { rules, last: saved, beginning: Resume::Live, opening: true, newest, recent }
+        let opening = saved.map(Opening::after);
+        Self { rules, last: saved, beginning: Resume::Live, opening, doubted: false, newest, recent: VecDeque::new() }
     }
 
     /// A new connection was made: what comes next is its first.
     pub fn connected(&mut self) {
-        self.opening = true;
+        self.opening = self.last.map(Opening::after);
     }
 
     /// An event came, with the time that it claims, if it claims one; `now` is ours.
     pub fn event(&mut self, seq: Seq, time: impl Into<Option<Timestamp>>, now: Timestamp) -> Continuity {
         let claimed = time.into();
-        let continuity = match self.last {
-            Some(last) if seq <= last.seq => return self.again(last, seq, claimed, now),
-            Some(last) if self.opening => self.follows(last, seq, claimed),
-            Some(_) | None => Continuity::Continuous,
-        };
-        self.opening = false;
-        // Without a time of its own it is as old as the one before.
-        let time = claimed.or(self.last.map(|last| last.time)).unwrap_or(now);
+        let mut continuity = Continuity::Continuous;
+        if let Some(last) = self.last {
+            if seq <= last.seq {
+                return self.again(last, seq, claimed, now);
+            }
+            let is_huge = seq.get() - last.seq.get() > self.rules.huge_seq;
+            if is_huge && !(self.doubted && self.opening.is_some()) {
+                self.doubted = true;
+                return Continuity::Doubtful;
+            }
+            if let Some(opening) = self.opening.take() {
+                continuity = self.opens(opening, seq, claimed, now);
+            }
+        }
+        self.doubted = false;
+        // What claims no time, or one that is still to come, is at least as old as the one before.
+        self.newest = self.newest.max(claimed.unwrap_or(self.newest).min(now));
+        let time = if self.newest == Timestamp(i64::MIN) { now } else { self.newest };
         self.last = Some(SavedCursor { seq, time });
-        self.newest = self.newest.max(time.min(now));
         if self.recent.len() == REMEMBERED {
             self.recent.pop_front();
         }
@@ -195,13 +225,19 @@ impl Sequence {
         self.last
     }
 
-    fn follows(&self, last: SavedCursor, seq: Seq, claimed: Option<Timestamp>) -> Continuity {
-        let jump = seq.get() - last.seq.get();
-        let elapsed = last.time.until(claimed.unwrap_or(last.time));
-        let far = jump > self.rules.far_seq && elapsed > self.rules.far_time;
-        if far || jump > self.rules.huge_seq {
-            return Continuity::Gap(GapReason::Far { from: last.seq, to: seq, elapsed });
+    /// Whether a connection that begins like this goes on where the one before ended; it stays open while there is too little to tell.
+    fn opens(&mut self, opening: Opening, seq: Seq, claimed: Option<Timestamp>, now: Timestamp) -> Continuity {
+        let Opening { from, witnesses } = opening;
+        let jump = seq.get() - from.seq.get();
+        if jump <= self.rules.far_seq {
+            return Continuity::Continuous;
         }
+        let elapsed = from.time.until(claimed.unwrap_or(from.time).min(now));
+        if elapsed > self.rules.far_time || jump > self.rules.huge_seq {
+            return Continuity::Gap(GapReason::Far { from: from.seq, to: seq, elapsed });
+        }
+        let witnesses = witnesses + u32::from(claimed.is_some());
+        self.opening = (witnesses < WITNESSES).then_some(Opening { from, witnesses });
         Continuity::Continuous
     }
 
@@ -227,6 +263,8 @@ impl Sequence {
 
     fn forget(&mut self, beginning: Resume) {
         self.last = None;
+        self.opening = None;
+        self.doubted = false;
         self.beginning = beginning;
         self.newest = Timestamp(i64::MIN);
         self.recent.clear();

@@ -26,6 +26,7 @@ fn gap(continuity: Continuity) -> &'static str {
         Continuity::Gap(reason) => reason.as_str(),
         Continuity::Continuous => "continuous",
         Continuity::Duplicate => "duplicate",
+        Continuity::Doubtful => "doubtful",
     }
 }
 
@@ -62,9 +63,16 @@ fn what_lies_between_may_have_been_deleted() {
 }
 
 #[test]
-fn a_jump_in_number_and_time_is_a_gap_and_so_is_a_huge_one_in_number() {
-    for (number, after) in [(1_101, MINUTE + 1), (2_000_000, 2 * DAY), (10_000_101, 0), (20_000_000_000, -DAY)] {
+fn a_jump_in_number_and_time_is_a_gap_and_so_is_a_huge_one_in_number_that_comes_twice() {
+    for (number, after, is_huge) in
+        [(1_101, MINUTE + 1, false), (2_000_000, 2 * DAY, false), (10_000_101, 0, true), (20_000_000_000, -DAY, true)]
+    {
         let mut sequence = saved(100);
+        if is_huge {
+            assert_eq!(event(&mut sequence, number, after), Continuity::Doubtful);
+            assert_eq!(sequence.resume(), Resume::After(seq(100)));
+            sequence.connected();
+        }
         assert_eq!(gap(event(&mut sequence, number, after)), "far_from_cursor", "{number} after {after} ms");
         // It was the oldest that there is, so the stream goes on behind it.
         assert_eq!(sequence.resume(), Resume::After(seq(number)));
@@ -79,6 +87,47 @@ fn a_jump_within_a_connection_is_none() {
     assert_eq!(event(&mut sequence, 5_000_000, DAY), Continuity::Continuous);
     sequence.connected();
     assert_eq!(gap(event(&mut sequence, 9_000_000, 2 * DAY)), "far_from_cursor");
+}
+
+#[test]
+fn a_single_number_far_beyond_all_others_blinds_nobody() {
+    let mut sequence = saved(100);
+    for number in [101, 102] {
+        assert_eq!(event(&mut sequence, number, 5), Continuity::Continuous);
+        assert_eq!(event(&mut sequence, 1 << 50, 5), Continuity::Doubtful);
+        sequence.connected();
+    }
+    assert_eq!(event(&mut sequence, 103, 5), Continuity::Continuous);
+    // Within one connection it is never believed, however often it comes.
+    for _ in 0..3 {
+        assert_eq!(event(&mut sequence, 1 << 50, 5), Continuity::Doubtful);
+    }
+    assert_eq!(sequence.resume(), Resume::After(seq(103)));
+}
+
+#[test]
+fn a_gap_shows_itself_behind_events_that_tell_no_time_or_a_wrong_one() {
+    let mut sequence = saved(100);
+    for (number, time) in [(5_000, None), (5_001, Some(Timestamp(SAVED))), (5_002, Some(Timestamp(SAVED - DAY)))] {
+        assert_eq!(sequence.event(seq(number), time, NOW), Continuity::Continuous);
+    }
+    assert_eq!(gap(event(&mut sequence, 5_003, DAY)), "far_from_cursor");
+    // Those who deleted what lay between tell the truth about the time, all of them.
+    let mut sequence = saved(100);
+    for number in 5_000..5_000 + u64::from(WITNESSES) {
+        assert_eq!(event(&mut sequence, number, MINUTE), Continuity::Continuous);
+    }
+    assert_eq!(event(&mut sequence, 6_000, DAY), Continuity::Continuous);
+}
+
+#[test]
+fn a_time_ahead_of_ours_hides_no_gap() {
+    let mut sequence = saved(100);
+    let live = Timestamp(SAVED + 1_000);
+    assert_eq!(sequence.event(seq(101), Timestamp(SAVED + DAY), live), Continuity::Continuous);
+    assert_eq!(sequence.last(), Some(SavedCursor { seq: seq(101), time: live }));
+    sequence.connected();
+    assert_eq!(gap(sequence.event(seq(5_000), Timestamp(SAVED + DAY), Timestamp(SAVED + DAY))), "far_from_cursor");
 }
 
 #[test]
@@ -116,7 +165,6 @@ fn another_event_under_a_number_just_taken_is_a_restarted_sequence_however_soon(
     }
     sequence.connected();
     assert_eq!(gap(event(&mut sequence, 1, 20)), "restarted_sequence");
-    assert_eq!(gap(event(&mut saved(100), 100, 1)), "restarted_sequence");
 }
 
 #[test]
@@ -197,6 +245,7 @@ proptest! {
                 }
                 Continuity::Continuous => prop_assert_eq!(highest, None),
                 Continuity::Duplicate => prop_assert!(highest.is_some_and(|highest| seq(number) <= highest)),
+                Continuity::Doubtful => {}
                 Continuity::Gap(GapReason::Far { .. }) => highest = Some(seq(number)),
                 Continuity::Gap(_) => {
                     prop_assert!(highest.is_some());

@@ -54,6 +54,28 @@ async fn an_upstream_that_refuses_is_asked_again_and_nothing_is_lost() {
     rig.backfiller.stop().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_between_connections_that_brought_no_event_is_found() {
+    let world = World::builder().seed(322).hosts(2).repos(8).sizes(Sizes::Total(1_200));
+    let rig = Rig::copied(world, NetworkOptions::default(), Following::default()).await;
+    let mut writes = RandomWrites::new(323);
+    for losses in 1..=3 {
+        rig.network.shut_relay().await;
+        rig.until(|progress| progress.follow.as_ref().is_some_and(|follow| follow.upstreams[0].losses >= losses)).await;
+        for did in &rig.world.dids()[..4] {
+            writes.write_to(&rig.world, did).unwrap();
+        }
+        rig.network.open_relay().await;
+        // Nobody writes any more, so no event will ever tell what was missed.
+        rig.up_to_date(&rig.world.dids()).await;
+    }
+    let follow = rig.backfiller.progress().await.unwrap().follow.unwrap();
+    assert_eq!(follow.upstreams[0].settled, None, "an event came: {follow:?}");
+    rig.idle().await;
+    rig.assert_truth().await;
+    rig.backfiller.stop().await.unwrap();
+}
+
 /// Stops, has the world written to by `meanwhile`, and starts again.
 async fn away(rig: &mut Rig, meanwhile: impl FnOnce(&Rig)) {
     rig.backfiller.stop().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atproto_backfill::sim::{Ending, EventFault, Missing, NetworkOptions, RandomWrites, Rule, StreamFault};
+use atproto_backfill::sim::{Ending, EventFault, FrameFn, Missing, NetworkOptions, RandomWrites, Rule, StreamFault};
 use bytes::Bytes;
 
 use crate::follow_faults::{followed, write_to_all};
@@ -139,4 +139,21 @@ connections_that_go_wrong! {
     a_connection_that_is_reset_is_made_again: 311, StreamFault::Reset, 1;
     connections_that_close_at_once_are_made_again: 312, StreamFault::CloseAtOnce, 4;
     a_connection_that_is_silent_is_given_up: 313, StreamFault::Silence, 1;
+    an_error_frame_ends_the_connection_though_the_upstream_goes_on: 314, StreamFault::Frame(FrameFn::new(|_| ERROR.to_vec())), 1;
+    a_sequence_number_far_beyond_all_others_blinds_nobody: 315, StreamFault::Frame(FrameFn::new(far_beyond)), 1;
+}
+
+/// `{"op": -1}{"error": "Oops"}`.
+const ERROR: &[u8] = b"\xa1\x62op\x20\xa1\x65error\x64Oops";
+
+/// The same event under the highest number that there is.
+fn far_beyond(frame: &[u8]) -> Vec<u8> {
+    let key = b"\x63seq";
+    let number = frame.windows(key.len()).position(|window| window == key).expect("an event has a number") + key.len();
+    // RFC 8949 §3: the low bits of the first byte tell how long the number is.
+    let len = match frame[number] & 0x1f {
+        short @ 24..=27 => 1 + (1 << (short - 24)),
+        _ => 1,
+    };
+    [&frame[..number], b"\x1b", &i64::MAX.to_be_bytes(), &frame[number + len..]].concat()
 }

@@ -19,6 +19,9 @@ use crate::firehose::frame::{self, Frame};
 use crate::firehose::{Arrival, ConnectionError, Continuity, Remedy, Resume, SavedCursor, Sequence, Subscription};
 use crate::syntax::{Did, Seq};
 
+/// What an upstream says in words is reported so often a connection, and cut to so many characters: it is the upstream's to choose.
+const REMARKS: u32 = 10;
+const REMARK: usize = 200;
 /// Connections in a row that end at something unreadable before it is stepped over: it may be the same bytes every time.
 const UNREADABLE: u32 = 3;
 
@@ -34,6 +37,8 @@ struct Following {
     gap_before: Option<&'static str>,
     /// Connections in a row that ended at something unreadable.
     unreadable: u32,
+    /// What the upstream has said in words on this connection.
+    remarks: u32,
 }
 
 pub(super) async fn run(core: Arc<Core>, follow: Arc<Follow>, source: Arc<Source>, saved: Option<SavedCursor>) {
@@ -42,7 +47,7 @@ pub(super) async fn run(core: Arc<Core>, follow: Arc<Follow>, source: Arc<Source
     subscription.resume_from(sequence.resume());
     // Without a cursor nothing is known of what came before.
     let gap_before = saved.is_none().then_some("the first connection to an upstream");
-    let mut following = Following { core, follow, source, subscription, sequence, attached: false, gap_before, unreadable: 0 };
+    let mut following = Following { core, follow, source, subscription, sequence, attached: false, gap_before, unreadable: 0, remarks: 0 };
     if saved.is_some() {
         following.attach();
     }
@@ -71,8 +76,11 @@ impl Following {
         tracing::info!(upstream = self.source.upstream.name(), %asked, host, "connected to a firehose");
         self.source.change(|standing| standing.connected = true);
         self.sequence.connected();
+        self.remarks = 0;
         if let Some(reason) = self.gap_before {
-            self.audit(reason).await?;
+            if !self.is_all_to_come().await? {
+                self.audit(reason).await?;
+            }
             self.gap_before = None;
         }
         self.attach();
@@ -100,7 +108,12 @@ impl Following {
             self.gap_before = Some("unreadable bytes in a firehose");
             self.sequence.step_over();
         }
-        self.subscription.resume_from(self.sequence.resume());
+        let resume = self.sequence.resume();
+        if resume == Resume::Live {
+            // Without an event there is no number to go on from: what happens until the next connection stands is not seen.
+            self.gap_before.get_or_insert("a connection to a firehose ended before its first event");
+        }
+        self.subscription.resume_from(resume);
     }
 
     fn attach(&mut self) {
@@ -134,9 +147,16 @@ impl Following {
                 self.subscription.reconnect("the cursor is in the future");
                 Ok(())
             }
-            Frame::Info { name, message } | Frame::Error { name, message } => {
+            Frame::Info { name, message } => {
                 add(&self.core.counters.events_passed, 1);
-                tracing::warn!(upstream = self.source.upstream.name(), name, message, "the upstream says");
+                self.remark(name, message);
+                Ok(())
+            }
+            Frame::Error { name, message } => {
+                add(&self.core.counters.events_passed, 1);
+                self.remark(name, message);
+                // Nothing follows an error (atproto.com/specs/event-stream, "Framing").
+                self.subscription.reconnect("the upstream says that it has failed");
                 Ok(())
             }
             frame => self.event(&frame, &bytes).await,
@@ -150,9 +170,18 @@ impl Following {
         };
         let now = self.core.now();
         let continuity = self.sequence.event(seq, frame.time().and_then(moment), now);
-        if continuity == Continuity::Duplicate {
-            add(&self.core.counters.events_repeated, 1);
-            return Ok(());
+        match continuity {
+            Continuity::Continuous | Continuity::Gap(_) => {}
+            Continuity::Duplicate => {
+                add(&self.core.counters.events_repeated, 1);
+                return Ok(());
+            }
+            Continuity::Doubtful => {
+                add(&self.core.counters.events_passed, 1);
+                tracing::warn!(upstream = self.source.upstream.name(), %seq, "a sequence number far beyond all others");
+                self.subscription.reconnect("a sequence number far beyond all others");
+                return Ok(());
+            }
         }
         if self.check(continuity).await? {
             add(&self.core.counters.events_passed, 1);
@@ -163,6 +192,15 @@ impl Following {
         self.unreadable = 0;
         let time = self.sequence.last().map_or(now, |last| last.time);
         self.take(frame, seq, time, bytes).await
+    }
+
+    fn remark(&mut self, name: &str, message: Option<&str>) {
+        self.remarks = self.remarks.saturating_add(1);
+        if self.remarks > REMARKS {
+            return;
+        }
+        let cut = |text: &str| text.chars().take(REMARK).collect::<String>();
+        tracing::warn!(upstream = self.source.upstream.name(), name = cut(name), message = message.map(cut), "the upstream says");
     }
 
     /// Acts upon a break in the sequence. `true`: the event that showed it is of a new sequence, which has to be asked for from its beginning.
@@ -177,6 +215,12 @@ impl Following {
         }
         self.follow.gap(reason.as_str());
         Ok(reason.is_new_sequence())
+    }
+
+    /// Whether no checkout has begun yet, so that none can be older than this connection.
+    async fn is_all_to_come(&self) -> Result<bool, Stopped> {
+        let totals = self.core.until_stored("reading how many repos there are", || self.core.store.totals(self.core.consumer)).await?;
+        Ok(totals.in_progress + totals.complete + totals.failed + totals.unavailable == 0)
     }
 
     /// Has every repo audited; returns once that is durable, so that no cursor is saved beyond the gap before.
