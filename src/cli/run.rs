@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::lines::Lines;
@@ -84,7 +85,7 @@ pub(super) async fn run(arguments: Arguments, interrupted: impl Future<Output = 
         Ok(dids) => dids,
         Err(error) => wrong_usage(&error),
     };
-    let backfiller = backfiller(&arguments).await?;
+    let (backfiller, unread) = backfiller(&arguments).await?;
     for page in dids.chunks(PAGE) {
         backfiller.enqueue(page).await?;
     }
@@ -92,6 +93,7 @@ pub(super) async fn run(arguments: Arguments, interrupted: impl Future<Output = 
     let outcome = tokio::select! {
         () = interrupted => Ok(()),
         () = broken(&backfiller) => Err("the store is unusable; see the log"),
+        () = unread.cancelled() => Err("whoever read the lines has gone"),
         never = status::show(backfiller.clone()) => match never {},
     };
     let stopped = backfiller.stop().await;
@@ -103,7 +105,8 @@ pub(super) async fn run(arguments: Arguments, interrupted: impl Future<Output = 
     Ok(true)
 }
 
-async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Failed> {
+/// The backfiller, and what is cancelled when whoever read its lines has gone.
+async fn backfiller(arguments: &Arguments) -> Result<(Backfiller, CancellationToken), Failed> {
     let upstreams = arguments.relay.iter().map(Upstream::relay).chain(arguments.pds.iter().map(Upstream::host));
     let upstreams: Vec<Upstream> = match upstreams.collect() {
         Ok(upstreams) => upstreams,
@@ -116,9 +119,11 @@ async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Failed> {
         Ok(filter) => filter,
         Err(error) => wrong_usage(&error),
     };
+    // The store first: whoever has it is the one who may write lines.
+    let store = database::open(&arguments.db).map_err(|error| error_chain(&error))?;
     let lines = if arguments.jsonl.as_os_str() == "-" { Lines::standard() } else { Lines::append(&arguments.jsonl) };
     let lines = lines.map_err(|error| format!("{}: {error}", arguments.jsonl.display()))?;
-    let store = database::open(&arguments.db).map_err(|error| error_chain(&error))?;
+    let unread = lines.unread();
     let (user_agent, development) = (user_agent(arguments.contact.as_deref()), arguments.development);
     let mut resolver = ResolverOptions { user_agent: user_agent.clone(), development, ..ResolverOptions::default() };
     if let Some(url) = &arguments.plc_url {
@@ -138,7 +143,7 @@ async fn backfiller(arguments: &Arguments) -> Result<Backfiller, Failed> {
     for upstream in upstreams {
         builder = builder.upstream(upstream);
     }
-    Ok(builder.build().await?)
+    Ok((builder.build().await?, unread))
 }
 
 async fn broken(backfiller: &Backfiller) {

@@ -1,11 +1,12 @@
 //! The consumer of `backfill run`: one JSON line a change, in a file or on standard output.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::consumer::{Change, Delivery, Handler, HandlerError, Origin, Record};
 use crate::job::Account;
@@ -21,6 +22,7 @@ const STEP: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Lines {
     writer: mpsc::Sender<Job>,
+    unread: CancellationToken,
 }
 
 struct Job {
@@ -29,32 +31,48 @@ struct Job {
 }
 
 impl Lines {
-    /// To a file, behind what it holds. A line that a killed process has left unfinished was not acknowledged: it is cut off and comes again.
+    /// To a file, behind what it holds, as long as no other program of this kind writes there. A line that a killed process has left unfinished was not acknowledged: it is
+    /// cut off and comes again.
     pub(super) fn append(path: &Path) -> io::Result<Self> {
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut file = File::options().read(true).append(true).create(true).open(path)?;
         if file.metadata()?.is_file() {
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(io::Error::other("another process writes to it")),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
             let end = end_of_lines(&mut file)?;
             file.set_len(end)?;
-            file.seek(SeekFrom::Start(end))?;
         }
-        Self::start(Out::File(file))
+        Self::start(file)
     }
 
     /// To standard output.
     pub(super) fn standard() -> io::Result<Self> {
-        Self::start(Out::Standard(io::stdout()))
+        Self::start(standard()?)
     }
 
-    fn start(mut out: Out) -> io::Result<Self> {
+    fn start(out: impl Write + Send + 'static) -> io::Result<Self> {
         let (writer, mut jobs) = mpsc::channel::<Job>(WAITING);
+        let unread = CancellationToken::new();
+        let (mut out, ends) = (WholeLines { out, rest: Vec::new() }, unread.clone());
         // A thread of its own: whoever reads a pipe may be slow.
         thread::Builder::new().name("json-lines".to_owned()).spawn(move || {
             while let Some(Job { lines, written }) = jobs.blocking_recv() {
+                let outcome = out.write(&lines);
+                if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+                    ends.cancel();
+                }
                 // Whoever asked may have gone; then it comes again.
-                let _ = written.send(out.write(&lines));
+                let _ = written.send(outcome);
             }
         })?;
-        Ok(Self { writer })
+        Ok(Self { writer, unread })
+    }
+
+    /// Cancelled when nobody reads the lines any more, and nobody ever will.
+    pub(super) fn unread(&self) -> CancellationToken {
+        self.unread.clone()
     }
 
     async fn write(&self, lines: Vec<u8>) -> Result<(), HandlerError> {
@@ -72,31 +90,54 @@ impl Lines {
     }
 }
 
-enum Out {
-    Standard(io::Stdout),
-    File(File),
+/// Standard output without a buffer of ours, so that it is known how much of a line the system has taken.
+#[cfg(unix)]
+fn standard() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-impl Out {
-    /// Writes whole lines, or, to a file, none.
+#[cfg(not(unix))]
+fn standard() -> io::Result<io::Stdout> {
+    Ok(io::stdout())
+}
+
+/// Writes lines such that every one is whole in the end: where a write failed midway, the rest of that line goes before whatever comes next.
+struct WholeLines<W> {
+    out: W,
+    /// What is missing of the last line.
+    rest: Vec<u8>,
+}
+
+impl<W: Write> WholeLines<W> {
+    /// Writes whole lines. After an error some of them may have been written, and will come again.
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Standard(out) => {
-                let mut out = out.lock();
-                out.write_all(lines)?;
-                out.flush()
-            }
-            Self::File(file) => {
-                let before = file.stream_position().ok();
-                let written = file.write_all(lines);
-                if let (Err(_), Some(before)) = (&written, before) {
-                    // What was written of it comes again. If even that fails, the next start cuts the last line off.
-                    let _ = file.set_len(before).and_then(|()| file.seek(SeekFrom::Start(before)));
-                }
-                written
-            }
+        let (written, finished) = write_some(&mut self.out, &self.rest);
+        self.rest.drain(..written);
+        finished?;
+        let (written, finished) = write_some(&mut self.out, lines);
+        let behind = lines.get(written..).unwrap_or_default();
+        if written > 0 && lines.get(written - 1) != Some(&b'\n') {
+            let end = behind.iter().position(|&byte| byte == b'\n').map_or(behind.len(), |at| at + 1);
+            self.rest = behind.get(..end).unwrap_or_default().to_vec();
+        }
+        finished?;
+        self.out.flush()
+    }
+}
+
+/// Writes bytes, and tells how many of them were taken.
+fn write_some(out: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while let Some(left) = bytes.get(written..).filter(|left| !left.is_empty()) {
+        match out.write(left) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
         }
     }
+    (written, Ok(()))
 }
 
 /// Where the last whole line of a file ends.
@@ -180,6 +221,55 @@ mod tests {
             let mut file = File::open(&path).unwrap();
             assert_eq!(end_of_lines(&mut file).unwrap(), whole, "of {} bytes", text.len());
         }
+    }
+
+    /// Takes so many bytes at each call, then fails.
+    struct Takes(Vec<usize>, Vec<u8>);
+
+    impl Write for Takes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match self.0.pop() {
+                Some(0) => Err(io::ErrorKind::StorageFull.into()),
+                room => {
+                    let taken = room.unwrap_or(usize::MAX).min(bytes.len());
+                    self.1.extend_from_slice(&bytes[..taken]);
+                    Ok(taken)
+                }
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_midway_leaves_no_half_line_in_the_end() {
+        // After so many bytes it fails, with the rest of a line it fails again after one byte more, then there is room.
+        for room in 0..=12 {
+            let mut out = WholeLines { out: Takes(vec![0, 1, 0, room], Vec::new()), rest: Vec::new() };
+            let mut acknowledged = Vec::new();
+            for lines in ["abc\ndef\nghi\n", "jkl\n", "mno\n", "pqr\n"] {
+                if out.write(lines.as_bytes()).is_ok() {
+                    acknowledged.extend(lines.lines());
+                }
+            }
+            let text = String::from_utf8(out.out.1).unwrap();
+            assert!(text.ends_with('\n') && text.lines().all(|line| line.len() == 3), "after {room}: {text:?}");
+            assert!(acknowledged.iter().all(|line| text.lines().any(|written| written == *line)), "after {room}: {text:?}");
+            assert!(acknowledged.contains(&"pqr"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_another_process_writes_to_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines");
+        let first = Lines::append(&path).unwrap();
+        std::fs::write(&path, "{\"b\":").unwrap();
+        assert_eq!(Lines::append(&path).unwrap_err().to_string(), "another process writes to it");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"b\":");
+        drop(first);
     }
 
     #[tokio::test]

@@ -33,33 +33,31 @@ pub(super) async fn show(backfiller: Backfiller) -> Infallible {
     }
 }
 
-/// Events a second and lag of the firehoses, jobs by state, and what waits.
+/// Events a second and lag of the firehoses, what waits, and how far the repos are; what is most often looked at first, since a terminal may be narrow.
 fn line(progress: &Progress, rate: f64, now: i64) -> String {
     let (totals, counts) = (&progress.totals, &progress.counts);
     let mut parts = vec![format!("{rate:.0} events/s")];
-    if let Some(follow) = &progress.follow {
-        let connected = follow.upstreams.iter().filter(|upstream| upstream.connected).count();
-        if connected < follow.upstreams.len() {
-            parts.push(format!("{connected}/{} connected", follow.upstreams.len()));
-        }
-        let lag = follow.upstreams.iter().filter_map(|upstream| upstream.last).map(|last| now - last.time.0).max();
-        parts.push(lag.map_or("lag unknown".to_owned(), |lag| format!("lag {:.1} s", (lag.max(0) as f64) / 1000.0)));
-        let lost: u64 = follow.gaps.values().sum();
-        if lost > 0 {
-            parts.push(format!("{} gaps", count(lost)));
-        }
+    let upstreams = progress.follow.as_ref().map(|follow| follow.upstreams.as_slice()).unwrap_or_default();
+    let connected = upstreams.iter().filter(|upstream| upstream.connected).count();
+    if connected < upstreams.len() {
+        parts.push(format!("{connected}/{} connected", upstreams.len()));
     }
-    parts.push(format!(
-        "{} complete, {} in progress, {} waiting, {} failed, {} unavailable",
-        count(totals.complete),
-        totals.in_progress,
-        count(totals.enqueued),
-        count(totals.failed),
-        count(totals.unavailable)
-    ));
-    parts.push(format!("{} records", count(totals.records)));
+    let lag = upstreams.iter().filter_map(|upstream| upstream.last).map(|last| now - last.time.0).max();
+    parts.push(lag.map_or("lag unknown".to_owned(), |lag| format!("lag {:.1} s", (lag.max(0) as f64) / 1000.0)));
     parts.push(format!("{} buffered", count(totals.buffered_op_sets)));
     parts.push(format!("{} refused", count(counts.refused)));
+    let repos = totals.complete + totals.in_progress + totals.enqueued + totals.failed + totals.unavailable;
+    parts.push(format!("{}/{} complete", count(totals.complete), count(repos)));
+    let gaps: u64 = progress.follow.iter().flat_map(|follow| follow.gaps.values()).sum();
+    let others = [
+        (totals.in_progress, "in progress"),
+        (totals.enqueued, "waiting"),
+        (totals.failed, "failed"),
+        (totals.unavailable, "unavailable"),
+        (gaps, "gaps"),
+        (totals.records, "records"),
+    ];
+    parts.extend(others.into_iter().filter(|(number, _)| *number > 0).map(|(number, of)| format!("{} {of}", count(number))));
     if let Some(audit) = &progress.audit {
         parts.push(format!("audit at {}", count(audit.passed)));
     }
