@@ -1,5 +1,6 @@
 //! `backfill run` as a process: who may write where, what becomes of it when nobody reads, and how it ends. What it writes is compared with the truth in `interop`.
 #![cfg(all(feature = "cli", unix))]
+#![allow(clippy::print_stderr, reason = "what a failed test is understood by")]
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
@@ -17,7 +18,7 @@ struct Served {
 
 impl Served {
     fn new(seed: u64, records: u64) -> Self {
-        println!("seed {seed}");
+        eprintln!("seed {seed}");
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let world = World::builder().seed(seed).hosts(2).repos(6).sizes(Sizes::Total(records)).build().unwrap();
         let network = runtime.block_on(Network::start(&world, NetworkOptions::default())).unwrap();

@@ -146,7 +146,7 @@ connections_that_go_wrong! {
 /// `{"op": -1}{"error": "Oops"}`.
 const ERROR: &[u8] = b"\xa1\x62op\x20\xa1\x65error\x64Oops";
 
-/// The same event under the highest number that there is.
+/// The same event under the highest number that there is (2^53 - 1).
 fn far_beyond(frame: &[u8]) -> Vec<u8> {
     let key = b"\x63seq";
     let number = frame.windows(key.len()).position(|window| window == key).expect("an event has a number") + key.len();
@@ -155,5 +155,5 @@ fn far_beyond(frame: &[u8]) -> Vec<u8> {
         short @ 24..=27 => 1 + (1 << (short - 24)),
         _ => 1,
     };
-    [&frame[..number], b"\x1b", &i64::MAX.to_be_bytes(), &frame[number + len..]].concat()
+    [&frame[..number], b"\x1b", &((1u64 << 53) - 1).to_be_bytes(), &frame[number + len..]].concat()
 }
