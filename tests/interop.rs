@@ -90,7 +90,9 @@ impl Feed {
                 Route::Stale => handed.stale += 1,
                 Route::Discarded => handed.discarded += 1,
                 Route::Unknown => handed.unknown += 1,
-                route @ (Route::Gap | Route::Unavailable) => handed.lost_track.push(format!("{route:?}: {} {}", op_set.did, op_set.rev)),
+                route @ (Route::Gap | Route::Unavailable | Route::Rearmed) => {
+                    handed.lost_track.push(format!("{route:?}: {} {}", op_set.did, op_set.rev))
+                }
             }
         }
         handed

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use tokio::time::Instant;
 
 use crate::fetch::{Disposition, FetchError, Permit, RepoBody, RepoSource, Spool, SpoolBudget, SpoolOptions};
 use crate::identity::{Identity, ResolveError, Resolver};
@@ -80,17 +81,24 @@ impl Fetcher {
         Ok(self.resolver.resolve(did).await?)
     }
 
-    /// Who the account is now, past what is remembered.
+    /// Who the account is now, past what is remembered. It is not waited for a look-up to be allowed: an identity of a moment ago will do, and is in doubt
+    /// from then on.
     ///
     /// # Errors
     /// [`CheckoutFailure::Resolve`].
     pub async fn identity_anew(&self, did: &Did) -> Result<Arc<Identity>, CheckoutFailure> {
-        Ok(self.resolver.refresh(did).await?)
+        self.doubt(did, Instant::now()).await;
+        self.identity(did).await
     }
 
-    /// Forgets what is remembered of an account's identity.
-    pub(super) async fn forget(&self, did: &Did) {
-        self.resolver.purge(did).await;
+    /// Who the account is, for what is judged by it once and for all; see [`Resolver::current`].
+    pub(super) async fn current_identity(&self, did: &Did, since: Option<Instant>) -> Result<Arc<Identity>, ResolveError> {
+        self.resolver.current(did, since).await
+    }
+
+    /// An account's identity is said to have changed by then.
+    pub(super) async fn doubt(&self, did: &Did, since: Instant) {
+        self.resolver.purge(did, since).await;
     }
 
     /// The host that is asked for an account's repo, as the pace names it.
@@ -105,7 +113,8 @@ impl Fetcher {
 
     /// Fetches a repo. A `true` with it: it came from the account's own host.
     ///
-    /// A signature that does not match has the identity looked up once more, since the key may have changed.
+    /// A signature that does not match has the identity looked up once more, since the key may have changed. Where that was done a moment ago the attempt
+    /// fails, rather than hold up others, and its retry looks it up.
     ///
     /// # Errors
     /// Every way in which a repo cannot be had; see [`CheckoutFailure`].
@@ -124,7 +133,7 @@ impl Fetcher {
         let failure = |source| CheckoutFailure::Repo { did: did.clone(), host: host.to_owned(), source };
         match checkout.verify(did, &identity.key) {
             Err(CheckoutError::Signature { .. }) => {
-                let identity = self.resolver.refresh(did).await?;
+                let identity = self.identity_anew(did).await?;
                 checkout.verify(did, &identity.key).map_err(failure)
             }
             verified => verified.map_err(failure),

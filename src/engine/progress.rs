@@ -106,7 +106,7 @@ counts! {
     accounts_changed,
     /// Repos added because a firehose told of them.
     repos_seen,
-    /// Op sets handed in. Each is counted in exactly one of the six that follow.
+    /// Op sets handed in. Each is counted in exactly one of the seven that follow.
     op_sets_received,
     /// Put into a buffer.
     op_sets_buffered,
@@ -118,6 +118,8 @@ counts! {
     op_sets_gap,
     /// Not kept: the account is unavailable.
     op_sets_unavailable,
+    /// Not kept: the account was unavailable; the repo is checked out again, if its host has it.
+    op_sets_rearming,
     /// Not kept: the repo has no job.
     op_sets_unknown,
     /// Of those buffered, delivered and acknowledged.

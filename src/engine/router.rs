@@ -66,6 +66,11 @@ pub(super) async fn route(core: &Core, op_set: &OpSet) -> Result<Route, StoreErr
             &counters.op_sets_gap
         }
         Route::Unavailable => &counters.op_sets_unavailable,
+        Route::Rearmed => {
+            tracing::info!(did = %op_set.did, rev = %op_set.rev, "an unavailable account has signed a commit: to be checked out again");
+            core.dispatch.notify_one();
+            &counters.op_sets_rearming
+        }
         Route::Unknown => &counters.op_sets_unknown,
     };
     add(counter, 1);

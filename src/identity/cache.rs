@@ -20,8 +20,8 @@ pub struct CacheOptions {
     /// How long an error that lies in the server counts: just enough that many jobs do not all run into it. A refusal counts no
     /// longer than the server is left alone. Default 10 s.
     pub transient: Duration,
-    /// The least time between two look-ups of one DID, whoever asks for a fresh one: a flood of bad signatures or of identity events does not
-    /// become a flood of look-ups. Default 10 s.
+    /// The least time between two look-ups of one DID, whoever asks for a new one: a flood of bad signatures or of identity events does not
+    /// become a flood of look-ups. Who asks for what is [`Resolver::current`] waits for it to pass. Default 10 s.
     pub refresh: Duration,
 }
 
@@ -50,7 +50,7 @@ pub struct CachedResolver<R> {
 struct Slot {
     /// Whoever holds the lock looks up; the others wait for his answer.
     answer: tokio::sync::Mutex<Option<Answer>>,
-    /// Answers that were asked for before this moment are stale. Apart from the answer, so that a purge during a look-up counts.
+    /// Answers that were asked for before this moment are in doubt. Apart from the answer, so that a purge during a look-up counts.
     purged: Mutex<Option<Instant>>,
 }
 
@@ -62,13 +62,25 @@ struct Answer {
 }
 
 impl Slot {
-    fn purge(&self) {
-        *self.purged.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    fn purge(&self, since: Instant) {
+        let mut purged = self.purged.lock().unwrap_or_else(PoisonError::into_inner);
+        *purged = (*purged).max(Some(since));
     }
 
-    fn is_stale(&self, answer: &Answer) -> bool {
-        self.purged.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|purged| answer.asked < purged)
+    /// Whether an answer is as new as it has to be: for whoever asks, and after the last purge.
+    fn is_current(&self, answer: &Answer, since: Option<Instant>) -> bool {
+        let purged = *self.purged.lock().unwrap_or_else(PoisonError::into_inner);
+        purged.max(since).is_none_or(|since| answer.asked >= since)
     }
+}
+
+/// What somebody asks for.
+#[derive(Debug, Clone, Copy)]
+enum Asks {
+    /// What is to be had without waiting for the limit.
+    AtOnce,
+    /// What is true, of this moment or later where one is named.
+    Current(Option<Instant>),
 }
 
 impl<R: Resolver> CachedResolver<R> {
@@ -89,26 +101,41 @@ impl<R: Resolver> CachedResolver<R> {
         self.slots.entry_count()
     }
 
-    async fn answer(&self, did: &Did) -> Resolved {
+    async fn answer(&self, did: &Did, asks: Asks) -> Resolved {
         let slot = self.slot(did).await;
-        let mut answer = slot.answer.lock().await;
-        let now = Instant::now();
-        if let Some(answer) = &*answer {
-            let too_soon = now < answer.asked + self.options.refresh;
-            if now < answer.expires && (too_soon || !slot.is_stale(answer)) {
-                return answer.resolved.clone();
+        loop {
+            let mut answer = slot.answer.lock().await;
+            let now = Instant::now();
+            let known = answer.as_ref().filter(|answer| now < answer.expires);
+            let again = known.map_or(now, |known| known.expires.min(known.asked + self.options.refresh));
+            if let Some(known) = known {
+                let is_good = match asks {
+                    Asks::AtOnce => now < again || slot.is_current(known, None),
+                    Asks::Current(since) => slot.is_current(known, since),
+                };
+                if is_good {
+                    return known.resolved.clone();
+                }
             }
+            if again <= now {
+                let resolved = self.resolver.resolve(did).await;
+                *answer = Some(Answer { resolved: resolved.clone(), asked: now, expires: Instant::now() + self.lasting(&resolved) });
+                return resolved;
+            }
+            // Whom the answer will do, or who finds it renewed meanwhile, does not wait behind this one.
+            drop(answer);
+            tokio::time::sleep_until(again).await;
         }
-        let resolved = self.resolver.resolve(did).await;
-        let lasting = match &resolved {
+    }
+
+    fn lasting(&self, resolved: &Resolved) -> Duration {
+        match resolved {
             Ok(_) => self.options.found,
             // Once the server may be asked again, nobody is to wait for this memory of it.
             Err(ResolveError { cause: ResolveCause::Refused { pause }, .. }) => self.options.transient.min(*pause),
             Err(error) if error.is_transient() => self.options.transient,
             Err(_) => self.options.error,
-        };
-        *answer = Some(Answer { resolved: resolved.clone(), asked: now, expires: Instant::now() + lasting });
-        resolved
+        }
     }
 
     async fn slot(&self, did: &Did) -> Arc<Slot> {
@@ -121,20 +148,17 @@ impl<R: Resolver> CachedResolver<R> {
 
 impl<R: Resolver> Resolver for CachedResolver<R> {
     fn resolve<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, Resolved> {
-        Box::pin(self.answer(did))
+        Box::pin(self.answer(did, Asks::AtOnce))
     }
 
-    fn refresh<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, Resolved> {
-        Box::pin(async {
-            self.purge(did).await;
-            self.answer(did).await
-        })
+    fn current<'a>(&'a self, did: &'a Did, since: Option<Instant>) -> BoxFuture<'a, Resolved> {
+        Box::pin(self.answer(did, Asks::Current(since)))
     }
 
-    fn purge<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, ()> {
-        Box::pin(async {
+    fn purge<'a>(&'a self, did: &'a Did, since: Instant) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
             if let Some(slot) = self.slots.get(did).await {
-                slot.purge();
+                slot.purge(since);
             }
         })
     }

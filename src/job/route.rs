@@ -25,8 +25,11 @@ pub enum Route {
     Stale,
     /// It does not start where the job stands, or the buffer is full: the job is enqueued again.
     Gap,
-    /// The account is unavailable: dropped; the rev is remembered.
+    /// The account is unavailable, and the rev is none that was not known: dropped.
     Unavailable,
+    /// The account was unavailable, but has signed something new: the job is enqueued again, so that its host is asked whether it is back. Not kept; the rev is
+    /// remembered as `min_rev`, so that the same op set does it once.
+    Rearmed,
     /// There is no such job.
     Unknown,
 }
@@ -59,7 +62,7 @@ pub fn chain(stands: Option<Position>, op_set: &OpSet) -> Chain {
 
 /// Where an op set goes that is handed in for a job in `state` at `stands`, with `tail` the position after the last op set of its buffer.
 ///
-/// It never answers [`Route::Unknown`]; that the buffer is full is for the store to find.
+/// It never answers [`Route::Unknown`]; that the buffer is full, and that the rev re-arms an unavailable job, is for the store to find.
 pub fn route(state: &JobState, stands: Option<Position>, tail: Option<Position>, op_set: &OpSet) -> Route {
     let stands = tail.or(stands);
     match state {

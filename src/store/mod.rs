@@ -80,6 +80,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Routes one op set of one job, by [`route`](crate::job::route) on what this transaction reads, and appends it to the buffer where that says so.
     /// Unless it is stale, its rev raises `min_rev`. Past `budget` bytes the buffer is emptied instead, its paths become an intent, and the answer is
     /// [`Route::Gap`]: a complete job gets [`JobEvent::Gap`]; one in progress goes on, and will be found behind its `min_rev` unless its checkout is newer.
+    /// An unavailable job gets [`JobEvent::Wanted`] if the rev is above every one that is known of it ([`Route::Rearmed`]).
     fn append<'a>(&'a self, consumer: ConsumerId, op_set: &'a OpSet, budget: u64) -> StoreFuture<'a, Route>;
 
     /// Something was lost of which only the repo is known, not the rev: a job that is complete or in progress gets [`JobEvent::Gap`], since its checkout may be older.
@@ -128,7 +129,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Records what the handler has acknowledged (I4): manifest, buffer rows, intent, position, and, where asked, completion, in one transaction.
     fn advance(&self, advance: Advance) -> StoreFuture<'_, Standing>;
 
-    /// Ends a claim in another way than by completion: applies the event. `in_doubt` paths and those of the buffer become an intent; the buffer is emptied.
+    /// Ends a claim in another way than by completion: applies the event; but [`JobEvent::Released`] in place of [`JobEvent::Unavailable`] where op sets have come during
+    /// the claim, because they say otherwise. `in_doubt` paths and those of the buffer become an intent; the buffer is emptied.
     /// Also tells a job that nobody holds that its account is unavailable, by the epoch it was read with.
     fn settle<'a>(
         &'a self,

@@ -151,6 +151,7 @@ impl Body {
         budget: u64,
     ) -> Result<(Route, BufferAct), IllegalMove> {
         let routed = route(&self.state, self.position(), tail, op_set);
+        let is_new = Some(op_set.rev) > self.rev.max(self.min_rev);
         if routed != Route::Stale {
             self.min_rev = self.min_rev.max(Some(op_set.rev));
         }
@@ -162,13 +163,20 @@ impl Body {
             }
             Route::Buffered { complete: false } => Ok((Route::Gap, self.empty_buffer(self.epoch))),
             Route::Buffered { complete: true } | Route::Gap => Ok((Route::Gap, self.on(&JobEvent::Gap)?)),
-            Route::Discarded | Route::Stale | Route::Unavailable | Route::Unknown => Ok((routed, BufferAct::Keep)),
+            // The account has signed something that nobody knew of: it may be back. Its own host will say.
+            Route::Unavailable if is_new => Ok((Route::Rearmed, self.on(&JobEvent::Wanted)?)),
+            Route::Discarded | Route::Stale | Route::Unavailable | Route::Rearmed | Route::Unknown => Ok((routed, BufferAct::Keep)),
         }
     }
 
     /// [`super::Store::settle`], once it is known that `epoch` is the job's.
     pub(super) fn settle(&mut self, event: &JobEvent, failure: &str) -> Result<BufferAct, IllegalMove> {
-        let act = self.on(event)?;
+        // Op sets that came during the claim are signed by the account: it may have moved, so that its former host was asked.
+        let is_contradicted = self.state == JobState::InProgress && self.buffered_op_sets > 0;
+        let act = match event {
+            JobEvent::Unavailable { .. } if is_contradicted => self.on(&JobEvent::Released)?,
+            event => self.on(event)?,
+        };
         if !failure.is_empty() {
             self.failure = cut(failure);
         }

@@ -271,6 +271,7 @@ impl Rig {
                 + counts.op_sets_discarded
                 + counts.op_sets_gap
                 + counts.op_sets_unavailable
+                + counts.op_sets_rearming
                 + counts.op_sets_unknown,
             "{counts:?}"
         );
@@ -315,6 +316,8 @@ pub(crate) struct Following {
     pub(crate) follow: FollowOptions,
     /// Those of these hosts instead of the relay's.
     pub(crate) hosts: Vec<usize>,
+    /// The least time between two look-ups of one account.
+    pub(crate) refresh: Duration,
 }
 
 impl Default for Following {
@@ -322,13 +325,18 @@ impl Default for Following {
         let backoff = Backoff { first: Duration::from_millis(20), last: Duration::from_millis(200) };
         let client = ClientOptions { development: true, backoff, ..ClientOptions::default() };
         let save = SavePolicy { every: Duration::from_millis(50), events: 50 };
-        Self { options: Options::default(), follow: FollowOptions { client, save, ..FollowOptions::default() }, hosts: Vec::new() }
+        Self {
+            options: Options::default(),
+            follow: FollowOptions { client, save, ..FollowOptions::default() },
+            hosts: Vec::new(),
+            refresh: Duration::ZERO,
+        }
     }
 }
 
 impl Following {
     async fn backfiller(self, network: &Network, folder: &Arc<Folder>, store: &Arc<dyn Store>) -> Backfiller {
-        let mut builder = builder_at(network.plc_url(), folder, self.options, store, fast()).follow(self.follow);
+        let mut builder = builder_at(network.plc_url(), folder, self.options, store, fast(), self.refresh).follow(self.follow);
         if self.hosts.is_empty() {
             builder = builder.upstream(Upstream::relay(network.relay_firehose_url()).unwrap());
         }
@@ -361,14 +369,20 @@ pub(crate) async fn backfiller_at(
     store: &Arc<dyn Store>,
     pace: PaceOptions,
 ) -> Backfiller {
-    builder_at(plc_url, folder, options, store, pace).build().await.unwrap()
+    builder_at(plc_url, folder, options, store, pace, Duration::ZERO).build().await.unwrap()
 }
 
-fn builder_at(plc_url: &str, folder: &Arc<Folder>, options: Options, store: &Arc<dyn Store>, pace: PaceOptions) -> Builder {
+fn builder_at(
+    plc_url: &str,
+    folder: &Arc<Folder>,
+    options: Options,
+    store: &Arc<dyn Store>,
+    pace: PaceOptions,
+    refresh: Duration,
+) -> Builder {
     let plc_url = plc_url.parse().unwrap();
     let resolver = ResolverOptions { plc_url, development: true, pace: fast(), ..ResolverOptions::default() };
-    let resolver =
-        CachedResolver::new(HttpResolver::new(resolver).unwrap(), CacheOptions { refresh: Duration::ZERO, ..CacheOptions::default() });
+    let resolver = CachedResolver::new(HttpResolver::new(resolver).unwrap(), CacheOptions { refresh, ..CacheOptions::default() });
     Backfiller::builder("test", Arc::clone(store), Folding(Arc::clone(folder)))
         .options(options)
         .pace(Pace::new(pace))

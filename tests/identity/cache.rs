@@ -5,13 +5,20 @@ use super::*;
 #[derive(Debug)]
 struct Counting {
     asked: AtomicU32,
+    /// When.
+    moments: std::sync::Mutex<Vec<Instant>>,
     open: Semaphore,
     cause: std::sync::Mutex<Option<ResolveCause>>,
 }
 
 impl Counting {
     fn new() -> Arc<Self> {
-        Arc::new(Self { asked: AtomicU32::new(0), open: Semaphore::new(1_000_000), cause: std::sync::Mutex::default() })
+        Arc::new(Self {
+            asked: AtomicU32::new(0),
+            moments: std::sync::Mutex::default(),
+            open: Semaphore::new(1_000_000),
+            cause: std::sync::Mutex::default(),
+        })
     }
 
     fn fail_with(&self, cause: Option<ResolveCause>) {
@@ -30,6 +37,7 @@ impl Resolver for Shared {
     fn resolve<'a>(&'a self, did: &'a Did) -> BoxFuture<'a, Resolved> {
         Box::pin(async move {
             self.0.asked.fetch_add(1, SeqCst);
+            self.0.moments.lock().expect("no panics").push(Instant::now());
             let cause = self.0.cause.lock().expect("no panics").clone();
             self.0.open.acquire().await.expect("never closed").forget();
             match cause {
@@ -128,7 +136,7 @@ async fn a_purged_account_is_looked_up_again() {
     let (counting, cache) = cached(CacheOptions::default());
     cache.resolve(&did(PLC)).await.expect("found");
     advance(Duration::from_secs(60)).await;
-    cache.purge(&did(PLC)).await;
+    cache.purge(&did(PLC), Instant::now()).await;
     assert_eq!(counting.asked(), 1, "a purge looks nothing up");
     cache.resolve(&did(PLC)).await.expect("found");
     cache.resolve(&did(PLC)).await.expect("found");
@@ -142,7 +150,7 @@ async fn a_purge_during_a_look_up_makes_its_answer_stale() {
     let account = did(PLC);
     let purge = async {
         advance(Duration::from_secs(1)).await;
-        cache.purge(&account).await;
+        cache.purge(&account, Instant::now()).await;
         counting.open.add_permits(10);
     };
     let (first, ()) = tokio::join!(cache.resolve(&account), purge);
@@ -153,18 +161,81 @@ async fn a_purge_during_a_look_up_makes_its_answer_stale() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_refreshes_is_not_a_flood_of_look_ups_and_none_is_forgotten() {
+async fn whoever_asks_for_what_is_current_waits_until_it_may_be_looked_up_and_holds_up_nobody() {
     let (counting, cache) = cached(CacheOptions::default());
-    for _ in 0..1000 {
-        cache.refresh(&did(PLC)).await.expect("found");
-        advance(Duration::from_millis(100)).await;
+    cache.resolve(&did(PLC)).await.expect("found");
+    advance(Duration::from_secs(3)).await;
+    let (account, arrived) = (did(PLC), Instant::now());
+    let waiting = async {
+        cache.current(&account, Some(arrived)).await.expect("found");
+        assert_eq!(arrived.elapsed(), Duration::from_secs(7), "ten seconds after the last look-up");
+    };
+    let others = async {
+        tokio::task::yield_now().await;
+        cache.resolve(&account).await.expect("remembered");
+        cache.current(&account, None).await.expect("remembered");
+        assert_eq!((counting.asked(), arrived.elapsed()), (1, Duration::ZERO), "they were made to wait");
+    };
+    tokio::join!(waiting, others);
+    assert_eq!(counting.asked(), 2);
+    // What was asked for since will do.
+    cache.current(&account, Some(arrived)).await.expect("found");
+    assert_eq!((counting.asked(), arrived.elapsed()), (2, Duration::from_secs(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_is_not_a_flood_of_look_ups_and_each_is_answered_with_what_was_true_after_it_came() {
+    let (counting, cache) = cached(CacheOptions::default());
+    let (begun, account) = (Instant::now(), did(PLC));
+    let ask = |number: u64| {
+        let (cache, account, counting) = (&cache, &account, &counting);
+        async move {
+            tokio::time::sleep_until(begun + Duration::from_millis(100) * number as u32).await;
+            let arrived = Instant::now();
+            cache.current(account, Some(arrived)).await.expect("found");
+            assert!(arrived.elapsed() <= CacheOptions::default().refresh, "it waited {:?}", arrived.elapsed());
+            assert!(counting.moments.lock().expect("no panics").iter().any(|asked| *asked >= arrived), "it was given an old answer");
+        }
+    };
+    join_all((0..1000).map(ask)).await;
+    assert_eq!(counting.asked(), 11, "100 s, one look-up in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_purged_is_not_current_and_will_do_for_whoever_cannot_wait() {
+    let (counting, cache) = cached(CacheOptions::default());
+    let account = did(PLC);
+    cache.resolve(&account).await.expect("found");
+    advance(Duration::from_secs(4)).await;
+    cache.purge(&account, Instant::now()).await;
+    cache.resolve(&account).await.expect("in doubt, and too young");
+    assert_eq!(counting.asked(), 1);
+    let purged = Instant::now();
+    cache.current(&account, None).await.expect("found");
+    assert_eq!((counting.asked(), purged.elapsed()), (2, Duration::from_secs(6)));
+    // A purge from before what is remembered was asked for changes nothing.
+    cache.purge(&account, purged).await;
+    advance(Duration::from_secs(60)).await;
+    cache.resolve(&account).await.expect("remembered");
+    cache.current(&account, None).await.expect("remembered");
+    assert_eq!(counting.asked(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_asked_again_for_what_is_current_no_later_than_it_is_forgotten() {
+    let (counting, cache) = cached(CacheOptions::default());
+    let account = did(PLC);
+    for (cause, waits) in [(ResolveCause::Refused { pause: Duration::from_secs(3) }, 3), (ResolveCause::NotFound, 10)] {
+        counting.fail_with(Some(cause));
+        cache.purge(&account, Instant::now()).await;
+        advance(Duration::from_secs(20)).await;
+        cache.resolve(&account).await.expect_err("fails");
+        advance(Duration::from_millis(1)).await;
+        counting.fail_with(None);
+        let arrived = Instant::now();
+        cache.current(&account, Some(arrived)).await.expect("found");
+        assert_eq!(arrived.elapsed(), Duration::from_secs(waits) - Duration::from_millis(1));
     }
-    assert_eq!(counting.asked(), 10, "100 s, one look-up in 10 s");
-    advance(Duration::from_secs(10)).await;
-    cache.resolve(&did(PLC)).await.expect("found");
-    assert_eq!(counting.asked(), 11, "the last refresh came too soon after a look-up, so the next look-up is fresh");
-    cache.resolve(&did(PLC)).await.expect("found");
-    assert_eq!(counting.asked(), 11);
 }
 
 #[tokio::test]
@@ -186,6 +257,6 @@ async fn the_number_of_remembered_accounts_is_bounded() {
 async fn a_static_resolver_knows_what_it_was_given() {
     let resolver: StaticResolver = [identity(PLC)].into_iter().collect();
     assert_eq!(*resolver.resolve(&did(PLC)).await.expect("known"), identity(PLC));
-    let error = resolver.refresh(&did("did:web:b.example.com")).await.expect_err("unknown");
+    let error = resolver.current(&did("did:web:b.example.com"), Some(Instant::now())).await.expect_err("unknown");
     assert_eq!(error.cause, ResolveCause::NotFound);
 }

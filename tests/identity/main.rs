@@ -18,7 +18,7 @@ use atproto_backfill::syntax::Did;
 use futures::future::{BoxFuture, join_all};
 use responder::{Responder, Step, answer, head, nobody};
 use tokio::sync::Semaphore;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 use url::Url;
 
 const PLC: &str = "did:plc:ewvi7nxzyoun6zhxrhs64oiz";

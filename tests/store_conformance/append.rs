@@ -1,4 +1,4 @@
-use atproto_backfill::job::{Epoch, JobEvent, JobState, OpAction, OpSet, Route, UnavailableStatus};
+use atproto_backfill::job::{Account, Epoch, JobEvent, JobState, OpAction, OpSet, Route, UnavailableStatus};
 use atproto_backfill::store::{Advance, ManifestChange, Standing};
 
 use crate::world::{ROOMY, World, advance, at, created, did, failed, op_set, path, rev, root};
@@ -6,7 +6,8 @@ use crate::world::{ROOMY, World, advance, at, created, did, failed, op_set, path
 crate::conformance!(
     an_op_set_of_an_unknown_repo_is_answered_as_such,
     while_a_job_waits_op_sets_are_discarded_and_raise_the_least_rev,
-    while_an_account_is_unavailable_op_sets_are_dropped_and_raise_the_least_rev,
+    an_op_set_that_nobody_knew_of_rearms_an_unavailable_job_once,
+    of_a_deleted_account_no_rev_from_before_rearms_its_job,
     in_progress_op_sets_are_buffered_in_order_and_read_back_whole,
     a_complete_job_takes_only_what_chains_to_the_end_of_its_buffer,
     a_gap_enqueues_a_complete_job_again_and_puts_its_buffer_in_doubt,
@@ -45,13 +46,41 @@ async fn while_a_job_waits_op_sets_are_discarded_and_raise_the_least_rev(world: 
     assert_eq!(world.finish_at(&claimed, 10).await, Standing::Complete);
 }
 
-async fn while_an_account_is_unavailable_op_sets_are_dropped_and_raise_the_least_rev(world: World) {
+async fn an_op_set_that_nobody_knew_of_rearms_an_unavailable_job_once(world: World) {
+    let unavailable = JobEvent::Unavailable { status: UnavailableStatus::Takendown };
     let job = world.complete(&did(1), 5).await;
-    world.settle(&job, JobEvent::Unavailable { status: UnavailableStatus::Takendown }).await;
-    assert_eq!(world.append(&op_set(&did(1), 5, 6)).await, Route::Unavailable);
+    world.settle(&job, unavailable.clone()).await;
+    assert_eq!(world.append(&op_set(&did(1), 3, 4)).await, Route::Unavailable);
+    assert_eq!(world.append(&op_set(&did(1), 4, 5)).await, Route::Unavailable, "the job stands there");
+    assert_eq!(world.job(&did(1)).await.state, JobState::Unavailable { status: UnavailableStatus::Takendown });
+
+    assert_eq!(world.append(&op_set(&did(1), 5, 6)).await, Route::Rearmed);
     let job = world.job(&did(1)).await;
-    assert_eq!((job.min_rev, job.buffered_op_sets, job.rev), (Some(rev(6)), 0, Some(rev(5))));
-    assert_eq!(job.state, JobState::Unavailable { status: UnavailableStatus::Takendown });
+    assert_eq!((job.state.clone(), job.min_rev, job.rev, job.buffered_op_sets), (JobState::Enqueued, Some(rev(6)), Some(rev(5)), 0));
+    assert_eq!(job.account, Account::Unavailable(UnavailableStatus::Takendown), "whether it is back is for its host to say");
+    assert_eq!(world.store.totals(world.consumer).await.unwrap().unavailable, 0);
+    assert_eq!(world.append(&op_set(&did(1), 6, 7)).await, Route::Discarded);
+
+    let claimed = world.claim(&did(1)).await;
+    world.settle(&claimed, unavailable).await;
+    for again in [6, 7] {
+        assert_eq!(world.append(&op_set(&did(1), again - 1, again)).await, Route::Unavailable, "a replay re-arms");
+    }
+    assert_eq!(world.append(&op_set(&did(1), 7, 8)).await, Route::Rearmed);
+    let claimed = world.claim(&did(1)).await;
+    assert_eq!(world.finish_at(&claimed, 7).await, Standing::Behind, "a checkout from before it is enough");
+    assert_eq!(world.finish_at(&claimed, 8).await, Standing::Complete);
+}
+
+async fn of_a_deleted_account_no_rev_from_before_rearms_its_job(world: World) {
+    let job = world.complete(&did(1), 5).await;
+    world.settle(&job, JobEvent::Unavailable { status: UnavailableStatus::Deleted }).await;
+    assert_eq!(world.append(&op_set(&did(1), 4, 5)).await, Route::Unavailable);
+    assert_eq!(world.append(&op_set(&did(1), 5, 6)).await, Route::Rearmed);
+    // The same of one that was never there.
+    let claimed = world.claimed(&did(2)).await;
+    world.settle(&claimed, JobEvent::Unavailable { status: UnavailableStatus::NotFound }).await;
+    assert_eq!(world.append(&op_set(&did(2), 0, 1)).await, Route::Rearmed);
 }
 
 async fn in_progress_op_sets_are_buffered_in_order_and_read_back_whole(world: World) {

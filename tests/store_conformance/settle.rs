@@ -4,6 +4,7 @@ use atproto_backfill::store::{Standing, StoreError};
 use crate::world::{NOW, World, did, failed, failed_state, op_set, path, rev};
 
 crate::conformance!(
+    op_sets_that_come_during_a_claim_contradict_that_the_account_is_gone,
     settling_ends_the_claim_whatever_the_event,
     settling_empties_the_buffer_and_puts_its_paths_in_doubt,
     failure_text_is_kept_to_512_bytes_and_cut_between_characters,
@@ -77,4 +78,18 @@ async fn an_account_event_settles_a_job_that_nobody_holds(world: World) {
     let job = world.job(&did(1)).await;
     assert_eq!(world.settle(&job, JobEvent::Unavailable { status: UnavailableStatus::Deleted }).await, Standing::Ended);
     assert_eq!(world.job(&did(1)).await.state, JobState::Unavailable { status: UnavailableStatus::Deleted });
+}
+
+async fn op_sets_that_come_during_a_claim_contradict_that_the_account_is_gone(world: World) {
+    let gone = JobEvent::Unavailable { status: UnavailableStatus::Deactivated };
+    let job = world.claimed(&did(1)).await;
+    world.append(&op_set(&did(1), 5, 6)).await;
+    assert_eq!(world.settle(&job, gone.clone()).await, Standing::Ended);
+    let after = world.job(&did(1)).await;
+    assert_eq!((after.state.clone(), after.buffered_op_sets, after.min_rev), (JobState::Enqueued, 0, Some(rev(6))));
+    assert!(after.account.is_active() && after.untold.is_empty(), "it was told: {after:?}");
+    // None has come since, so that it is so.
+    let job = world.claim(&did(1)).await;
+    world.settle(&job, gone).await;
+    assert_eq!(world.job(&did(1)).await.state, JobState::Unavailable { status: UnavailableStatus::Deactivated });
 }

@@ -2,42 +2,52 @@
 //!
 //! What comes in: events of repos that are followed, in the order of their upstreams. What goes out: each to [`super::settle`], then it is settled.
 //! Bounds: `pending_bytes` in all, `repo_pending_bytes` of one repo, `parallel_events` at work. Ends with the stop token; what is then not settled comes again.
+//!
+//! A repo whose events are too many is given up: those that a checkout makes up for lose their frames, and are settled as a gap. So is, when all room is
+//! taken, the repo that has most of it among those that wait for an identity; others are not made to wait for a directory. What waits for the store alone
+//! keeps its room, and the upstreams are not read.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use super::queue::{OVERHEAD, Queue};
 use super::settle;
 use super::source::{Source, Taken};
 use crate::engine::core::{Core, Unstored};
 use crate::syntax::Did;
 
-/// What an event takes of `pending_bytes` beside its frame.
-const OVERHEAD: u32 = 256;
+/// Why events are given up when too many wait.
+pub(super) const CROWDED: &str = "crowded";
 
 /// The events that wait, by repo. A repo that is here has a part of the program that works on it.
 #[derive(Debug)]
 pub(super) struct Intake {
-    repos: Mutex<HashMap<Did, Queue>>,
+    repos: Mutex<Repos>,
     room: Arc<Semaphore>,
     /// What `room` began with: an event takes no more of it.
     whole: u32,
     repo_bytes: usize,
     slots: Arc<Semaphore>,
+    /// Told when a repo begins to wait for an identity.
+    waits: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    events: VecDeque<Pending>,
-    bytes: usize,
+struct Repos {
+    queues: HashMap<Did, Queue>,
+    /// Those of them that wait for an identity.
+    waiting: HashSet<Did>,
 }
 
 /// An event that waits.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// None when it was dropped because too many waited.
+    /// None when it was given up.
     pub(super) frame: Option<Bytes>,
     pub(super) source: Arc<Source>,
     pub(super) taken: Taken,
@@ -45,31 +55,77 @@ pub(super) struct Pending {
     pub(super) is_new: bool,
     /// Whether a checkout makes up for it: so it is with what a repo holds, but not with what its account is.
     pub(super) is_replaceable: bool,
-    pub(super) room: OwnedSemaphorePermit,
+    pub(super) room: Room,
+}
+
+/// What an event takes of `pending_bytes`.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// When it was taken: the event had arrived by then.
+    pub(super) since: Instant,
+    /// None once it is the queue's, or given back.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Pending {
     pub(super) fn settle(self) {
         self.source.settle(self.taken);
     }
+
+    /// When it arrived.
+    pub(super) fn arrived(&self) -> Instant {
+        self.room.since
+    }
+}
+
+/// The next events of a repo: one, or all that were given up in a row.
+pub(super) struct Next {
+    pub(super) events: Vec<Pending>,
+    /// Why those without a frame were given up.
+    pub(super) given_up: &'static str,
 }
 
 impl Intake {
     pub(super) fn new(pending_bytes: u32, repo_bytes: usize, parallel: usize) -> Self {
         let whole = pending_bytes.min(Semaphore::MAX_PERMITS.try_into().unwrap_or(u32::MAX));
-        let room = Arc::new(Semaphore::new(whole as usize));
-        Self { repos: Mutex::default(), room, whole, repo_bytes, slots: Arc::new(Semaphore::new(parallel)) }
+        let (room, slots) = (Arc::new(Semaphore::new(whole as usize)), Arc::new(Semaphore::new(parallel)));
+        Self { repos: Mutex::default(), room, whole, repo_bytes, slots, waits: Notify::new() }
     }
 
-    /// Waits until an event of this size may be taken.
-    pub(super) async fn room(&self, frame: &Bytes) -> OwnedSemaphorePermit {
+    /// Waits until an event of this size may be taken. Repos that wait for an identity make room.
+    pub(super) async fn room(&self, frame: &Bytes) -> Room {
         let size = u32::try_from(frame.len()).unwrap_or(u32::MAX).saturating_add(OVERHEAD).min(self.whole);
         loop {
-            // It is never closed.
-            if let Ok(room) = Arc::clone(&self.room).acquire_many_owned(size).await {
-                return room;
+            let waits = self.waits.notified();
+            tokio::pin!(waits);
+            waits.as_mut().enable();
+            let permit = match Arc::clone(&self.room).try_acquire_many_owned(size) {
+                Ok(permit) => Some(permit),
+                Err(_) if self.shed() => None,
+                Err(_) => tokio::select! {
+                    // It is never closed.
+                    permit = Arc::clone(&self.room).acquire_many_owned(size) => permit.ok(),
+                    () = waits => None,
+                },
+            };
+            if permit.is_some() {
+                return Room { since: Instant::now(), permit };
             }
         }
+    }
+
+    /// Gives up the repo that has most room among those that wait for an identity. `false`: there is none.
+    fn shed(&self) -> bool {
+        let mut repos = self.lock();
+        let Repos { queues, waiting } = &mut *repos;
+        let largest = waiting.iter().filter_map(|did| Some((queues.get(did)?.replaceable(), did))).max_by_key(|(bytes, _)| *bytes);
+        let Some((1.., did)) = largest else { return false };
+        tracing::debug!(%did, "no room is left: the repo is given up");
+        if let Some(queue) = queues.get_mut(did) {
+            queue.give_up(CROWDED);
+            queue.give_up_what_is_at_work();
+        }
+        true
     }
 
     /// Waits until another event may be worked on.
@@ -81,45 +137,59 @@ impl Intake {
     /// Takes an event in. `true`: nobody works on the repo yet.
     fn push(&self, did: &Did, pending: Pending) -> bool {
         let mut repos = self.lock();
-        let is_idle = !repos.contains_key(did);
-        let queue = repos.entry(did.clone()).or_default();
-        queue.bytes += pending.frame.as_ref().map_or(0, Bytes::len);
-        queue.events.push_back(pending);
-        if queue.bytes > self.repo_bytes {
-            queue.drop_frames();
+        let is_idle = !repos.queues.contains_key(did);
+        let queue = repos.queues.entry(did.clone()).or_default();
+        if queue.push(pending) > self.repo_bytes {
+            queue.give_up(CROWDED);
         }
         is_idle
     }
 
-    /// The next events of a repo: one, or all that were dropped in a row. None, and nobody works on it any more, when there is none.
-    fn next(&self, did: &Did) -> Option<Vec<Pending>> {
+    /// The next events of a repo. None, and nobody works on it any more, when there is none.
+    fn next(&self, did: &Did) -> Option<Next> {
         let mut repos = self.lock();
-        let queue = repos.get_mut(did)?;
-        let dropped = queue.events.iter().take_while(|pending| pending.frame.is_none()).count();
-        let next: Vec<Pending> = queue.events.drain(..dropped.max(1).min(queue.events.len())).collect();
-        queue.bytes -= next.iter().filter_map(|pending| pending.frame.as_ref()).map(Bytes::len).sum::<usize>();
-        if next.is_empty() {
-            repos.remove(did);
-            return None;
+        let next = repos.queues.get_mut(did)?.next();
+        if next.is_none() {
+            repos.queues.remove(did);
         }
-        Some(next)
+        next
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Did, Queue>> {
+    /// Gives up what waits of a repo behind the event that is worked on.
+    pub(super) fn give_up(&self, did: &Did, reason: &'static str) {
+        if let Some(queue) = self.lock().queues.get_mut(did) {
+            queue.give_up(reason);
+        }
+    }
+
+    /// The event of a repo that is worked on waits for an identity, until what is returned is dropped.
+    pub(super) fn wait<'a>(&'a self, did: &'a Did) -> Wait<'a> {
+        let given_up = {
+            let mut repos = self.lock();
+            repos.waiting.insert(did.clone());
+            repos.queues.get_mut(did).map_or_else(CancellationToken::new, Queue::wait)
+        };
+        self.waits.notify_waiters();
+        Wait { intake: self, did, given_up }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Repos> {
         // No code that can panic runs under the lock.
         self.repos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Queue {
-    /// Too much waits of this repo: what a checkout makes up for is dropped.
-    fn drop_frames(&mut self) {
-        for pending in self.events.iter_mut().filter(|pending| pending.is_replaceable) {
-            pending.frame = None;
-            let spare = pending.room.num_permits().saturating_sub(OVERHEAD as usize);
-            drop(pending.room.split(spare));
-        }
-        self.bytes = self.events.iter().filter_map(|pending| pending.frame.as_ref()).map(Bytes::len).sum();
+/// An event waits for an identity.
+pub(super) struct Wait<'a> {
+    intake: &'a Intake,
+    did: &'a Did,
+    /// Cancelled when the event is given up because others need its room.
+    pub(super) given_up: CancellationToken,
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.intake.lock().waiting.remove(self.did);
     }
 }
 
@@ -131,8 +201,8 @@ pub(super) fn take(core: &Arc<Core>, intake: &Arc<Intake>, did: Did, pending: Pe
 }
 
 async fn work(core: Arc<Core>, intake: Arc<Intake>, did: Did) {
-    while let Some(events) = intake.next(&did) {
-        if settle::settle(&core, &intake, &did, events).await.is_err() {
+    while let Some(next) = intake.next(&did) {
+        if settle::settle(&core, &intake, &did, next).await.is_err() {
             // The program stops. What is left in the queue keeps the watermark where it is.
             return;
         }

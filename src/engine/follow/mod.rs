@@ -5,11 +5,17 @@
 //!                 │                                                           │
 //!                 └── cursor not honoured ─► audit        watermark ◄── settled ┘ ─► saved cursor
 //! ```
+//!
+//! An event is judged by the identity of its account. Where it does not fit what is remembered, only an identity that was asked for after the event arrived
+//! tells that it is not true; it waits for that, with all that follow of its repo, and so it does while look-ups fail: for a minute at most
+//! ([`FollowOptions::identity_patience`]), and as long as there is room ([`FollowOptions::pending_bytes`]). What is given up is made up for by a checkout.
 
 mod connection;
 mod intake;
+mod look_up;
 mod options;
 mod provers;
+mod queue;
 mod recent;
 mod save;
 mod settle;

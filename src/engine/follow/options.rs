@@ -45,11 +45,15 @@ pub struct FollowOptions {
     pub rules: CursorRules,
     /// Events that are verified or recorded at once, of different repos. Default 64.
     pub parallel_events: NonZeroUsize,
-    /// Bytes of events that wait in memory, of all upstreams together. Past it the upstreams are not read. Default 64 MiB.
+    /// Bytes of events that wait in memory, of all upstreams together. Past it the repo that has most of them among those that wait for an identity is given
+    /// up: its commits are dropped and it is checked out again (`crowded`). Only when none waits for an identity, but all for the store, are the upstreams not
+    /// read. Default 64 MiB.
     pub pending_bytes: NonZeroU32,
-    /// Bytes of events of one repo that wait in memory, for its identity or for the store. Past it they are dropped and the repo is checked out again. Default 4 MiB.
+    /// Bytes of commits of one repo that wait in memory, for its identity or for the store. Past it they are dropped and the repo is checked out again
+    /// (`crowded`). Default 4 MiB.
     pub repo_pending_bytes: usize,
-    /// How long the events of a repo wait for its identity while look-ups fail; then they are dropped and the repo is checked out again, which goes on trying. Default 1 minute.
+    /// How long an event waits, since its arrival, for the identity of its account while look-ups fail; one look-up at least is waited for. Then it and all
+    /// commits of its repo that have come meanwhile are dropped and the repo is checked out again, which goes on trying (`identity_outage`). Default 1 minute.
     pub identity_patience: Duration,
     /// How long checkouts wait at the first start until every upstream is connected, so that nothing can happen between a checkout and the firehose.
     /// An upstream that connects later begins with an audit. Default 30 seconds.

@@ -1,17 +1,15 @@
 //! What is done about one event: verify, route, record. It is settled once that is durable; on the way, nothing is skipped.
 
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
 
 use super::Follow;
-use super::intake::{Intake, Pending};
+use super::intake::{Intake, Next, Pending};
+use super::look_up::Unidentified;
 use crate::engine::core::{Core, Stopped, Unstored};
 use crate::engine::progress::add;
-use crate::engine::{CheckoutFailure, backoff, router};
+use crate::engine::router;
 use crate::firehose::event::AccountEvent;
 use crate::firehose::frame::{self, Frame};
 use crate::firehose::{CommitFault, Prepared, UpstreamKind, Verdict, Verification};
@@ -20,23 +18,17 @@ use crate::job::{Account, OpSet, Route};
 use crate::store::AccountRoute;
 use crate::syntax::Did;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-
-/// Why the account of an event has no identity.
-enum Absent {
-    /// There is none, or none that is of use.
-    Unknown,
-    /// Look-ups have failed for as long as the event may wait.
-    Outage,
+/// Why an event is not settled yet.
+pub(super) enum Unsettled {
+    /// It is not in the store.
+    Unstored(Unstored),
+    /// It waited too long for an identity, or others need its room: a checkout is to make up for it, and for what waits behind it.
+    GivenUp(&'static str),
 }
 
-impl Absent {
-    fn as_str(&self) -> &'static str {
-        match self {
-            Self::Unknown => "no_identity",
-            Self::Outage => "identity_outage",
-        }
+impl<E: Into<Unstored>> From<E> for Unsettled {
+    fn from(error: E) -> Self {
+        Self::Unstored(error.into())
     }
 }
 
@@ -50,38 +42,57 @@ enum Judged {
     Drop(&'static str),
 }
 
-/// Settles events of one repo: one, or all that were dropped in a row. A store that fails for a while is asked again.
-pub(super) async fn settle(core: &Core, intake: &Intake, did: &Did, events: Vec<Pending>) -> Result<(), Stopped> {
+/// Settles events of one repo: one, or all that were given up in a row. A store that fails for a while is asked again.
+pub(super) async fn settle(core: &Core, intake: &Intake, did: &Did, next: Next) -> Result<(), Stopped> {
     let Some(follow) = core.follow.as_deref() else { return Ok(()) };
+    let Next { mut events, given_up } = next;
     let attempt = || async {
         if core.stop.is_cancelled() {
             return Err(Unstored::Stopped);
         }
         let slot = intake.slot().await?;
-        Act { core, follow, intake, did, slot: Some(slot) }.settle(&events).await
+        match (Act { core, follow, intake, did, slot: Some(slot) }).settle(&events, given_up).await {
+            Ok(()) => Ok(None),
+            Err(Unsettled::GivenUp(reason)) => Ok(Some(reason)),
+            Err(Unsettled::Unstored(error)) => Err(error),
+        }
     };
-    core.until_stored("recording an event", attempt).await?;
+    if let Some(reason) = core.until_stored("recording an event", attempt).await? {
+        // Their bytes go before the gap is recorded, which may take as long as the store does.
+        events.iter_mut().for_each(|event| event.frame = None);
+        core.until_stored("recording a gap", || lost(core, follow, did, reason, events.len())).await?;
+    }
     events.into_iter().for_each(Pending::settle);
     Ok(())
 }
 
-struct Act<'a> {
-    core: &'a Core,
-    follow: &'a Follow,
-    intake: &'a Intake,
-    did: &'a Did,
-    slot: Option<OwnedSemaphorePermit>,
+/// What could not be followed is made up for by a checkout.
+async fn lost(core: &Core, follow: &Follow, did: &Did, reason: &'static str, events: usize) -> Result<(), Unstored> {
+    let route = core.store.gap(core.consumer, did).await?;
+    follow.gap(reason);
+    add(&core.counters.events_lost, events);
+    tracing::info!(%did, reason, ?route, "an event is lost: its repo is to be checked out again");
+    core.dispatch.notify_one();
+    Ok(())
+}
+
+pub(super) struct Act<'a> {
+    pub(super) core: &'a Core,
+    pub(super) follow: &'a Follow,
+    pub(super) intake: &'a Intake,
+    pub(super) did: &'a Did,
+    pub(super) slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Act<'_> {
-    async fn settle(mut self, events: &[Pending]) -> Result<(), Unstored> {
+    async fn settle(mut self, events: &[Pending], given_up: &'static str) -> Result<(), Unsettled> {
         let Some(first) = events.first() else { return Ok(()) };
         if events.iter().any(|event| event.is_new) {
             let added = self.core.store.enqueue(self.core.consumer, std::slice::from_ref(self.did)).await?;
             add(&self.core.counters.repos_seen, added as usize);
             self.core.dispatch.notify_one();
         }
-        let Some(bytes) = &first.frame else { return self.lost("crowded", events.len()).await };
+        let Some(bytes) = &first.frame else { return self.lost(given_up, events.len()).await };
         match frame::read(bytes) {
             Ok(Frame::Commit(event)) => match Prepared::commit(bytes, &event, self.core.now()) {
                 Ok(prepared) => self.take(first, &prepared, event.since.is_some()).await,
@@ -92,7 +103,7 @@ impl Act<'_> {
                 Err(fault) => self.unprepared(&fault).await,
             },
             Ok(Frame::Identity(_)) => {
-                self.core.fetcher.forget(self.did).await;
+                self.core.fetcher.doubt(self.did, first.arrived()).await;
                 add(&self.core.counters.identities_received, 1);
                 Ok(())
             }
@@ -103,7 +114,7 @@ impl Act<'_> {
     }
 
     /// A commit that is sound in itself. `continues`: it names a rev that it follows.
-    async fn take(&mut self, pending: &Pending, prepared: &Prepared, continues: bool) -> Result<(), Unstored> {
+    async fn take(&mut self, pending: &Pending, prepared: &Prepared, continues: bool) -> Result<(), Unsettled> {
         if self.follow.recent.covers(self.did, prepared.rev()) {
             add(&self.core.counters.events_known, 1);
             return Ok(());
@@ -111,10 +122,12 @@ impl Act<'_> {
         let judged = if self.follow.options.verification == Verification::None {
             judge(prepared.unproven())
         } else {
-            match self.signer(pending, prepared).await? {
+            match self.signer(pending, prepared).await {
                 Ok(Some(identity)) => self.judge(prepared, &identity, continues),
                 Ok(None) => Judged::Drop("host"),
-                Err(absent) => return self.lost(absent.as_str(), 1).await,
+                Err(Unidentified::Stopped) => return Err(Unstored::Stopped.into()),
+                Err(Unidentified::Unknown) => return self.lost("no_identity", 1).await,
+                Err(Unidentified::GivenUp(reason)) => return Err(Unsettled::GivenUp(reason)),
             }
         };
         match judged {
@@ -132,19 +145,14 @@ impl Act<'_> {
         }
     }
 
-    /// The identity that a commit is to be judged by; looked up anew when the one that is remembered does not fit. None: the upstream may not speak for it.
-    async fn signer(&mut self, pending: &Pending, prepared: &Prepared) -> Result<Result<Option<Arc<Identity>>, Absent>, Unstored> {
-        let mut identity = match self.look_up(false).await? {
-            Ok(identity) => identity,
-            Err(absent) => return Ok(Err(absent)),
-        };
+    /// The identity that a commit is to be judged by; one of no earlier than its arrival when the one that is remembered does not fit. None: the upstream may
+    /// not speak for it.
+    async fn signer(&mut self, pending: &Pending, prepared: &Prepared) -> Result<Option<Arc<Identity>>, Unidentified> {
+        let mut identity = self.look_up(pending, None).await?;
         if !is_at_home(pending, &identity) || prepared.signed_by(&identity.key).is_err() {
-            identity = match self.look_up(true).await? {
-                Ok(identity) => identity,
-                Err(absent) => return Ok(Err(absent)),
-            };
+            identity = self.look_up(pending, Some(pending.arrived())).await?;
         }
-        Ok(Ok(is_at_home(pending, &identity).then_some(identity)))
+        Ok(is_at_home(pending, &identity).then_some(identity))
     }
 
     /// Judges a commit by its signature, and by its ops as far as they are to be proven.
@@ -165,14 +173,14 @@ impl Act<'_> {
         judge(prepared.prove())
     }
 
-    async fn append(&self, op_set: &OpSet) -> Result<(), Unstored> {
+    async fn append(&self, op_set: &OpSet) -> Result<(), Unsettled> {
         if router::route(self.core, op_set).await? != Route::Unknown {
             self.follow.recent.note(self.did, op_set.rev);
         }
         Ok(())
     }
 
-    async fn unprepared(&mut self, fault: &CommitFault) -> Result<(), Unstored> {
+    async fn unprepared(&mut self, fault: &CommitFault) -> Result<(), Unsettled> {
         tracing::debug!(did = %self.did, error = fault as &dyn std::error::Error, "a commit is not taken");
         match fault.verdict() {
             Verdict::Drop => {
@@ -183,27 +191,23 @@ impl Act<'_> {
         }
     }
 
-    async fn account(&mut self, pending: &Pending, event: &AccountEvent<'_>) -> Result<(), Unstored> {
+    async fn account(&mut self, pending: &Pending, event: &AccountEvent<'_>) -> Result<(), Unsettled> {
         let account = Account::from_event(event.active, event.status);
         // Whether the events of a relay come from the account's host is for the relay to see to.
         if pending.source.upstream.kind() == UpstreamKind::Host {
-            // Asked anew when it is inactive: the host that an account has left says so, and may be the first to say anything of the move.
-            let mut found = self.look_up(!event.active).await?;
-            if event.active && found.as_ref().is_ok_and(|identity| !is_at_home(pending, identity)) {
-                found = self.look_up(true).await?;
-            }
-            match found {
+            match self.holder(pending, event.active).await {
                 Ok(identity) if is_at_home(pending, &identity) => {}
                 Ok(_) => {
                     self.dropped("host");
                     return Ok(());
                 }
+                Err(Unidentified::Stopped) => return Err(Unstored::Stopped.into()),
                 // An account without an identity is gone, as the event will say.
-                Err(Absent::Unknown) => {}
-                Err(absent @ Absent::Outage) => {
+                Err(Unidentified::Unknown) => {}
+                Err(Unidentified::GivenUp(reason)) => {
                     // A checkout finds out what has become of it, even of one that is unavailable.
                     self.core.store.want(self.core.consumer, self.did).await?;
-                    return self.lost(absent.as_str(), 1).await;
+                    return Err(Unsettled::GivenUp(reason));
                 }
             }
         }
@@ -214,6 +218,10 @@ impl Act<'_> {
             AccountRoute::Changed => {
                 tracing::info!(did = %self.did, %account, "the account has changed");
                 add(&core.counters.accounts_changed, 1);
+                if account.is_active() {
+                    // It may have come back elsewhere, or from having none.
+                    core.fetcher.doubt(self.did, pending.arrived()).await;
+                }
                 core.lanes.ask(core, self.did);
                 core.dispatch.notify_one();
                 core.settled.notify_waiters();
@@ -223,60 +231,24 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// What could not be followed is made up for by a checkout.
-    async fn lost(&self, reason: &'static str, events: usize) -> Result<(), Unstored> {
-        let route = self.core.store.gap(self.core.consumer, self.did).await?;
-        self.follow.gap(reason);
-        add(&self.core.counters.events_lost, events);
-        tracing::info!(did = %self.did, reason, ?route, "an event is lost: its repo is to be checked out again");
-        self.core.dispatch.notify_one();
-        Ok(())
+    /// Who holds an account of which a host speaks. Asked anew when it is inactive: the host that an account has left says so, and may be the first to say
+    /// anything of the move.
+    async fn holder(&mut self, pending: &Pending, is_active: bool) -> Result<Arc<Identity>, Unidentified> {
+        let since = pending.arrived();
+        let identity = self.look_up(pending, (!is_active).then_some(since)).await?;
+        if !is_active || is_at_home(pending, &identity) {
+            return Ok(identity);
+        }
+        self.look_up(pending, Some(since)).await
+    }
+
+    async fn lost(&self, reason: &'static str, events: usize) -> Result<(), Unsettled> {
+        Ok(lost(self.core, self.follow, self.did, reason, events).await?)
     }
 
     fn dropped(&self, reason: &'static str) {
         self.follow.drop(reason);
         add(&self.core.counters.events_dropped, 1);
-    }
-
-    /// Looks the account up. Whoever has to wait for that gives his slot up meanwhile: a directory that hangs must not hold up other repos.
-    async fn look_up(&mut self, anew: bool) -> Result<Result<Arc<Identity>, Absent>, Unstored> {
-        let (core, did) = (self.core, self.did);
-        let mut gives_up_at: Option<Instant> = None;
-        let mut attempt = 1;
-        loop {
-            let look_up = async { if anew { core.fetcher.identity_anew(did).await } else { core.fetcher.identity(did).await } };
-            tokio::pin!(look_up);
-            let found = match futures::poll!(&mut look_up) {
-                Poll::Ready(found) => found,
-                Poll::Pending => {
-                    self.slot = None;
-                    tokio::select! {
-                        () = core.stop.cancelled() => return Err(Unstored::Stopped),
-                        found = look_up => found,
-                    }
-                }
-            };
-            let known = match found {
-                Ok(identity) => Some(Ok(identity)),
-                Err(CheckoutFailure::Resolve(error)) if !error.is_transient() => Some(Err(Absent::Unknown)),
-                Err(_) => None,
-            };
-            let now = Instant::now();
-            let until = *gives_up_at.get_or_insert(now + self.follow.options.identity_patience);
-            let known = known.or_else(|| (now >= until).then_some(Err(Absent::Outage)));
-            if let Some(known) = known {
-                if self.slot.is_none() {
-                    self.slot = Some(self.intake.slot().await?);
-                }
-                return Ok(known);
-            }
-            self.slot = None;
-            let pause = backoff::pause(FIRST_PAUSE, LONGEST_PAUSE, attempt).min(until - now);
-            tokio::select! {
-                () = core.stop.cancelled() => return Err(Unstored::Stopped),
-                () = tokio::time::sleep(pause) => attempt += 1,
-            }
-        }
     }
 }
 
