@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use atproto_backfill::job::{Account, JobState, UnavailableStatus};
-use atproto_backfill::sim::{AccountStatus, Endpoint, EventFault, Fault, NetworkOptions, RandomWrites, Rule, RuleId, Sizes, World};
+use atproto_backfill::sim::{
+    AccountStatus, Endpoint, EventFault, EventKind, Fault, NetworkOptions, RandomWrites, Rule, RuleId, Sizes, World,
+};
 use atproto_backfill::syntax::Did;
 
 use crate::follow_faults::{followed, write_to_all};
@@ -17,7 +19,7 @@ fn limited() -> Following {
 }
 
 /// Waits until all upstreams of hosts are settled and nothing is left to do.
-async fn settled(rig: &Rig) {
+pub(crate) async fn settled(rig: &Rig) {
     let heads: Vec<u64> = (0..rig.world.hosts()).map(|host| rig.network.host_head(host)).collect();
     rig.until(|progress| {
         let upstreams = &progress.follow.as_ref().unwrap().upstreams;
@@ -25,6 +27,15 @@ async fn settled(rig: &Rig) {
     })
     .await;
     rig.idle().await;
+}
+
+/// A rig of eight repos that has copied its world, and follows both hosts.
+pub(crate) async fn hosts_followed(seed: u64, following: Following) -> Rig {
+    let world = World::builder().seed(seed).hosts(2).repos(8).sizes(Sizes::Total(1_200));
+    let rig = Rig::copied(world, NetworkOptions::default(), Following { hosts: vec![0, 1], ..following }).await;
+    write_to_all(&rig, seed);
+    settled(&rig).await;
+    rig
 }
 
 /// Has the identity of a repo looked up now; returns since when it may not be looked up again.
@@ -45,7 +56,8 @@ async fn a_key_that_changes_right_after_a_look_up_loses_no_commit() {
         let did = rig.world.dids().remove(0);
         let looked_up = look_up(&rig, &did).await;
         let (checkouts, asked) = (rig.checkouts(), rig.network.plc().requests(Endpoint::DidDocument));
-        let identity = (!told).then(|| rig.network.faults().inject(Rule::new(EventFault::Drop).relay(0).did(&did).times(1)));
+        let identity = (!told)
+            .then(|| rig.network.faults().inject(Rule::new(EventFault::Drop).event(EventKind::Identity).relay(0).did(&did).times(1)));
         rig.world.rotate_key(&did).unwrap();
         RandomWrites::new(421).write_to(&rig.world, &did).unwrap();
         assert!(looked_up.elapsed() < REFRESH, "the machine is too slow for this test");
@@ -62,7 +74,7 @@ async fn a_key_that_changes_right_after_a_look_up_loses_no_commit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_right_after_a_look_up_leaves_the_account_active() {
-    let rig = followed(422, NetworkOptions::default(), Following { hosts: vec![0, 1], ..limited() }).await;
+    let rig = hosts_followed(422, limited()).await;
     let did = rig.world.dids().remove(0);
     let looked_up = look_up(&rig, &did).await;
     let checkouts = rig.checkouts();
@@ -79,7 +91,7 @@ async fn a_move_right_after_a_look_up_leaves_the_account_active() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_that_the_former_host_tells_first_leaves_the_account_active() {
     for looked_up_before in [true, false] {
-        let rig = followed(424, NetworkOptions::default(), Following { hosts: vec![0, 1], ..limited() }).await;
+        let rig = hosts_followed(424, limited()).await;
         let did = rig.world.dids().remove(0);
         if looked_up_before {
             look_up(&rig, &did).await;

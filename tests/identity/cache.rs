@@ -227,8 +227,8 @@ async fn a_failure_is_asked_again_for_what_is_current_no_later_than_it_is_forgot
     let account = did(PLC);
     for (cause, waits) in [(ResolveCause::Refused { pause: Duration::from_secs(3) }, 3), (ResolveCause::NotFound, 10)] {
         counting.fail_with(Some(cause));
-        cache.purge(&account, Instant::now()).await;
         advance(Duration::from_secs(20)).await;
+        cache.purge(&account, Instant::now()).await;
         cache.resolve(&account).await.expect_err("fails");
         advance(Duration::from_millis(1)).await;
         counting.fail_with(None);

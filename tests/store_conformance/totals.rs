@@ -1,4 +1,4 @@
-use atproto_backfill::job::{Account, JobEvent, JobState, UnavailableStatus};
+use atproto_backfill::job::{Account, JobState, UnavailableStatus};
 use atproto_backfill::store::{Advance, ManifestChange, Totals};
 use atproto_backfill::syntax::Seq;
 
@@ -47,8 +47,10 @@ async fn totals_are_the_sums_over_all_jobs_after_every_verb(world: World) {
     assert_eq!(world.finish_at(&jobs[0], 6).await, atproto_backfill::store::Standing::Complete);
     check("advance", 0).await;
     world.settle(&jobs[1], failed(1, NOW)).await;
-    world.settle(&jobs[2], JobEvent::Unavailable { status: UnavailableStatus::Deleted }).await;
-    check("settle", 2).await;
+    let (upstream, _) = world.store.upstream("relay").await.unwrap();
+    let deleted = Account::Unavailable(UnavailableStatus::Deleted);
+    world.store.account(world.consumer, &did(2), upstream, Seq::new(1).unwrap(), deleted).await.unwrap();
+    check("settle and a deletion", 2).await;
     assert!(world.store.append(world.consumer, &op_set(&did(0), 8, 9), 1 << 20).await.is_ok());
     check("a gap", 2).await;
     world.store.purge(world.consumer, &did(3)).await.unwrap();
@@ -58,12 +60,11 @@ async fn totals_are_the_sums_over_all_jobs_after_every_verb(world: World) {
     let stale = Advance { manifest: ManifestChange::Append(chunks_of(&[path("z")], 1)), ..advance(&jobs[4]) };
     world.store.advance(stale).await.unwrap();
     check("a superseded act", 4).await;
-    let (upstream, _) = world.store.upstream("relay").await.unwrap();
     let suspended = Account::Unavailable(UnavailableStatus::Suspended);
     world.store.account(world.consumer, &did(5), upstream, Seq::new(1).unwrap(), suspended).await.unwrap();
     check("an account event", 4).await;
     assert_eq!(world.store.totals(world.consumer).await.unwrap().untold, 2);
-    world.store.told(jobs[2].id, Account::Unavailable(UnavailableStatus::Deleted)).await.unwrap();
+    world.store.told(jobs[2].id, deleted).await.unwrap();
     check("an answer", 4).await;
     world.store.gap(world.consumer, &did(0)).await.unwrap();
     check("a loss", 4).await;
