@@ -208,3 +208,73 @@ async fn work(core: Arc<Core>, intake: Arc<Intake>, did: Did) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, pin_mut};
+
+    use super::*;
+    use crate::firehose::Upstream;
+    use crate::job::Timestamp;
+    use crate::store::UpstreamId;
+    use crate::syntax::Seq;
+
+    fn did(number: usize) -> Did {
+        Did::new(&format!("did:plc:{number}")).unwrap()
+    }
+
+    fn frame(bytes: usize) -> Bytes {
+        vec![0; bytes].into()
+    }
+
+    /// Takes an event of so many bytes in.
+    async fn push(intake: &Intake, did: &Did, bytes: usize, is_replaceable: bool) {
+        let upstream = Upstream::relay("wss://relay.test").unwrap();
+        let source = Arc::new(Source::new(upstream, UpstreamId(1), None));
+        let taken = source.take(Seq::new(1).unwrap(), Timestamp(0));
+        let (frame, room) = (frame(bytes), intake.room(&frame(bytes)).await);
+        intake.push(did, Pending { frame: Some(frame), source, taken, is_new: false, is_replaceable, room });
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_the_store_keeps_its_room_and_what_waits_for_an_identity_makes_it() {
+        let intake = Intake::new(3_000, 1_000_000, 1);
+        push(&intake, &did(1), 1_000, true).await;
+        push(&intake, &did(2), 1_000, true).await;
+        let (first, _second) = (intake.next(&did(1)).unwrap(), intake.next(&did(2)).unwrap());
+        let frame = frame(1_000);
+        let room = intake.room(&frame);
+        pin_mut!(room);
+        assert!(room.as_mut().now_or_never().is_none(), "a repo that waits for the store was given up");
+        let waiting = did(1);
+        let wait = intake.wait(&waiting);
+        let taken = room.await;
+        assert!(wait.given_up.is_cancelled());
+        drop((wait, first));
+        drop(taken);
+        assert!(intake.next(&did(1)).is_none());
+    }
+
+    #[tokio::test]
+    async fn the_repo_that_has_most_is_given_up_and_what_a_checkout_does_not_make_up_for_stays() {
+        let intake = Intake::new(10_000, 1_000_000, 1);
+        for (repo, events) in [(1, 1), (2, 3), (3, 2)] {
+            push(&intake, &did(repo), 100, false).await;
+            for _ in 0..events {
+                push(&intake, &did(repo), 900, true).await;
+            }
+        }
+        let dids = [did(1), did(2), did(3)];
+        let at_work: Vec<Next> = dids.iter().map(|did| intake.next(did).unwrap()).collect();
+        assert!(at_work.iter().all(|next| !next.events[0].is_replaceable));
+        let waits: Vec<Wait<'_>> = dids.iter().map(|did| intake.wait(did)).collect();
+        let _room = intake.room(&frame(4_000)).await;
+        assert!(waits.iter().all(|wait| !wait.given_up.is_cancelled()), "an event was given up that no checkout makes up for");
+        let next = intake.next(&did(2)).unwrap();
+        assert_eq!((next.events.len(), next.given_up), (3, CROWDED));
+        assert!(next.events.iter().all(|event| event.frame.is_none()));
+        for kept in [did(1), did(3)] {
+            assert!(intake.next(&kept).unwrap().events[0].frame.is_some(), "another was given up");
+        }
+    }
+}
