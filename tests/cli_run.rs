@@ -94,6 +94,46 @@ fn it_writes_every_record_and_ends_in_order_when_it_is_asked_to() {
 }
 
 #[test]
+fn its_database_can_be_looked_into_while_it_runs_and_after() {
+    let served = Served::new(604, 500);
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("run.db");
+    let look = |arguments: &[&str]| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_backfill"));
+        let output = program.arg("store").args(arguments).arg("--db").arg(&database).env("RUST_LOG", "off").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, _, said) = look(&["check"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(!database.exists(), "a database was made");
+    let mut program = served.run(&database).spawn().unwrap();
+    let mut rest = read_all(&mut program, served.truth());
+    let (code, found, said) = look(&["check"]);
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert!(found.starts_with("6 jobs, ") && found.ends_with(": sound\n"), "{found}");
+    let json = |text: String| serde_json::from_str::<Value>(&text).unwrap();
+    let began = std::time::Instant::now();
+    // What was written last is recorded a moment later.
+    while json(look(&["stats", "--json"]).1)["consumers"]["jsonl"]["complete"] != 6 {
+        assert!(began.elapsed().as_secs() < 60, "not in a minute");
+    }
+    terminate(&program);
+    rest.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(ended(program).0, Some(0));
+    let check = json(look(&["check", "--json"]).1);
+    assert_eq!((&check["sound"], &check["jobs"], &check["faults"]), (&Value::Bool(true), &6.into(), &Value::Array(Vec::new())));
+    let stats = json(look(&["stats", "--json"]).1);
+    let records = served.truth().len();
+    assert_eq!(
+        (&stats["repos"], &stats["consumers"]["jsonl"]["complete"], &stats["consumers"]["jsonl"]["records"]),
+        (&6.into(), &6.into(), &records.into())
+    );
+    assert_eq!(check["records"], stats["consumers"]["jsonl"]["records"]);
+    assert!(look(&["stats"]).1.contains("6 complete"));
+    served.end();
+}
+
+#[test]
 fn a_second_program_is_refused_and_leaves_the_lines_alone() {
     let served = Served::new(602, 500);
     let folder = tempfile::tempdir().unwrap();

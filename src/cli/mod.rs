@@ -6,6 +6,7 @@ mod demo;
 mod report;
 mod run;
 mod signals;
+mod store;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Command {
     Checkout(Box<checkout::Arguments>),
     /// Backfill repos and follow them, until it is told to end: every change as a JSON line.
     Run(Box<run::Arguments>),
+    /// Look into a database: what is in it, and whether anything is wrong with it. Another process may work with it meanwhile.
+    Store(store::Arguments),
     /// Backfill a simulated network while it is written to, and compare the result with the truth. Needs no network.
     Demo(demo::Arguments),
 }
@@ -88,6 +91,7 @@ async fn answer(command: Command) -> Option<Answer> {
     let mut work = match command {
         Command::Checkout(arguments) => tokio::spawn(checkout::run(*arguments)),
         Command::Demo(arguments) => tokio::spawn(demo::run(arguments)),
+        Command::Store(arguments) => tokio::task::spawn_blocking(|| store::run(arguments)),
         // To be interrupted is how it ends.
         Command::Run(arguments) => return Some(run::run(*arguments, signals.received()).await),
     };

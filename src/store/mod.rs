@@ -8,6 +8,8 @@
 
 mod account_rules;
 mod audit;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod check;
 mod error;
 mod memory;
 #[cfg(feature = "postgres")]
@@ -17,6 +19,8 @@ mod rules;
 mod sqlite;
 
 pub use audit::{AuditId, AuditState};
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use check::{StoreCheck, StoreStats};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]

@@ -5,7 +5,9 @@
 #[path = "../common/postgres.rs"]
 mod database;
 
+#[macro_use]
 mod both;
+mod check;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atproto_backfill::job::{ConsumerId, Job, Route};
-use atproto_backfill::store::{Advance, ManifestChange, PostgresOptions, PostgresStore, Store, StoreError};
+use atproto_backfill::store::{Advance, ManifestChange, PostgresOptions, PostgresStore, Store, StoreCheck, StoreError, StoreStats};
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
@@ -25,6 +25,14 @@ impl Ground for Database {
 
     fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         PostgresStore::open(&self.url).map(|store| Arc::new(store) as _)
+    }
+
+    fn check(&self) -> Result<StoreCheck, StoreError> {
+        PostgresStore::check(&self.url)
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        PostgresStore::stats(&self.url)
     }
 
     fn execute(&self, sql: &str) {

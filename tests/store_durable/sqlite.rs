@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atproto_backfill::job::{JobState, Route};
-use atproto_backfill::store::{Advance, SqliteOptions, SqliteStore, Standing, Store, StoreError};
+use atproto_backfill::store::{Advance, SqliteOptions, SqliteStore, Standing, Store, StoreCheck, StoreError, StoreStats};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel::sqlite::SqliteConnection;
@@ -37,6 +37,14 @@ impl Ground for File {
 
     fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         SqliteStore::open(&self.path).map(|store| Arc::new(store) as _)
+    }
+
+    fn check(&self) -> Result<StoreCheck, StoreError> {
+        SqliteStore::check(&self.path)
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreError> {
+        SqliteStore::stats(&self.path)
     }
 
     fn execute(&self, sql: &str) {

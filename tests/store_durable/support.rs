@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atproto_backfill::job::{ConsumerId, Job, Op, OpAction, OpSet, Position, Timestamp};
 use atproto_backfill::manifest::{Builder, Chunk};
 use atproto_backfill::repo::Link;
-use atproto_backfill::store::{Advance, Store, StoreError};
+use atproto_backfill::store::{Advance, Store, StoreCheck, StoreError, StoreStats};
 use atproto_backfill::syntax::{Did, RecordPath, Rev};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -16,6 +16,11 @@ pub(crate) trait Ground: Sync {
     fn name(&self) -> String;
 
     fn open(&self) -> Result<Arc<dyn Store>, StoreError>;
+
+    /// Checks it, open or not.
+    fn check(&self) -> Result<StoreCheck, StoreError>;
+
+    fn stats(&self) -> Result<StoreStats, StoreError>;
 
     /// What another program does to the database.
     fn execute(&self, sql: &str);

@@ -14,6 +14,8 @@ pub(super) use diesel::pg::{Pg as Db, PgConnection as Connection};
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 /// Of more savepoints than 64 in one transaction the server keeps the numbers outside of its shared memory, and every reader pays for that.
 pub(super) const GROUP: usize = 64;
+pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+pub(super) const SIZE: &str = "SELECT pg_database_size(current_database()) AS n";
 pub(super) const FOR_CHANGE: &str = " FOR UPDATE OF job";
 /// In this form no index on the consumer can be taken for it: while the tables are still empty that looks as good as the one on the repo, and the plan stays.
 pub(super) const OF_CONSUMER: &str = "job.consumer + 0 = ";

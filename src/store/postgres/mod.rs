@@ -15,7 +15,7 @@ pub use self::place::PostgresOptions;
 use self::PostgresStore as Database;
 use self::place::Place;
 use self::writing::Writing;
-use super::StoreError;
+use super::{StoreCheck, StoreError, StoreStats};
 
 /// A durable store in one PostgreSQL database, held by one process at a time.
 ///
@@ -49,5 +49,21 @@ impl PostgresStore {
         let mut writing = Writing::new(place.clone());
         writing.with_connection(sql::migrate)?;
         Ok(Self { threads: sql::Threads::start(place, writing, backend::Numbers)? })
+    }
+
+    /// Reads the whole database in one snapshot, and says what no history of acts leads to. Nothing is changed; another process may work with it meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerSchema`], and [`StoreError::Unavailable`] when it cannot be read.
+    pub fn check(url: &str) -> Result<StoreCheck, StoreError> {
+        sql::check(&mut Place::new(url, PostgresOptions::default())?.connect_reader()?)
+    }
+
+    /// What is in the database. Nothing is changed; another process may work with it meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::check`].
+    pub fn stats(url: &str) -> Result<StoreStats, StoreError> {
+        sql::stats(&mut Place::new(url, PostgresOptions::default())?.connect_reader()?)
     }
 }

@@ -53,16 +53,7 @@ impl Tx<'_> {
             Some(found) => found,
             None => self.new_upstream(name)?,
         };
-        let cursor = match (seq, time) {
-            (None, None) => None,
-            (Some(seq), Some(time)) => {
-                let number = u64::try_from(seq).ok().and_then(Seq::new);
-                let seq = number.ok_or_else(|| Fault::corrupt(format!("upstream {id}"), format!("the sequence number {seq}")))?;
-                Some(SavedCursor { seq, time: Timestamp(time) })
-            }
-            _ => return Err(Fault::corrupt(format!("upstream {id}"), "half a cursor")),
-        };
-        Ok((UpstreamId(id), cursor))
+        Ok((UpstreamId(id), cursor(id, seq, time)?))
     }
 
     fn known_upstream(&mut self, name: &str) -> Act<Option<UpstreamRow>> {
@@ -86,6 +77,19 @@ impl Tx<'_> {
     pub(super) fn restart_upstream(&mut self, name: &str) -> Act<UpstreamId> {
         diesel::delete(upstream::table.filter(upstream::name.eq(name))).execute(self.connection)?;
         self.new_upstream(name).map(|(id, ..)| UpstreamId(id))
+    }
+}
+
+/// The saved cursor of an upstream, from the columns of its row.
+pub(super) fn cursor(id: i64, seq: Option<i64>, time: Option<i64>) -> Act<Option<SavedCursor>> {
+    match (seq, time) {
+        (None, None) => Ok(None),
+        (Some(seq), Some(time)) => {
+            let number = u64::try_from(seq).ok().and_then(Seq::new);
+            let seq = number.ok_or_else(|| Fault::corrupt(format!("upstream {id}"), format!("the sequence number {seq}")))?;
+            Ok(Some(SavedCursor { seq, time: Timestamp(time) }))
+        }
+        _ => Err(Fault::corrupt(format!("upstream {id}"), "half a cursor")),
     }
 }
 

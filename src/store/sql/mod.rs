@@ -3,12 +3,13 @@
 //! What differs is in the `backend` of the module that includes this one: the types `Db` and `Connection`; `MIGRATIONS`; `Place`, which opens a connection to
 //! read; `Writing`, the connection that writes, in whose transactions the acts run, and `NotCommitted`, why one did not; the `savepoint` of an act, and
 //! `GROUP`, the most acts in a commit; `Numbers`, from which the ids of jobs, op sets and intents come; `FOR_CHANGE`, the words that lock a job's row;
-//! `NEXT_CONSUMER`, the id of the next one; `OF_CONSUMER`, the condition that a repo's job is a consumer's, up to its id; how a list of repos is enqueued; and which faults are corruption.
+//! `SNAPSHOT`, the words that begin a transaction which sees one state, and `SIZE`, a query for the bytes of the database; `NEXT_CONSUMER`, the id of the next consumer; `OF_CONSUMER`, the condition that a repo's job is a consumer's, up to its id; how a list of repos is enqueued; and which faults are corruption.
 //!
 //! Queries for one row are made by `one`, not by diesel's `first`: that would bind a limit, and SQLite prepares a statement anew for each value of one.
 
 mod accounts;
 mod audit;
+mod check;
 mod chunks;
 mod claims;
 mod endings;
@@ -27,6 +28,7 @@ mod writer;
 
 use super::backend;
 
+pub(super) use self::check::{check, stats};
 pub(super) use self::fault::{Act, from_sql};
 pub(super) use self::migrate::migrate;
 pub(super) use self::rows::BodyRow;

@@ -17,6 +17,8 @@ pub(super) use diesel::sqlite::{Sqlite as Db, SqliteConnection as Connection};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
 pub(super) const GROUP: usize = 512;
+pub(super) const SNAPSHOT: &str = "BEGIN";
+pub(super) const SIZE: &str = "SELECT page_count * page_size AS n FROM pragma_page_count(), pragma_page_size()";
 /// Whoever writes is alone.
 pub(super) const FOR_CHANGE: &str = "";
 pub(super) const OF_CONSUMER: &str = "job.consumer = ";

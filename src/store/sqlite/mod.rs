@@ -14,7 +14,7 @@ pub use self::place::SqliteOptions;
 
 use self::SqliteStore as Database;
 use self::place::Place;
-use super::StoreError;
+use super::{StoreCheck, StoreError, StoreStats};
 
 /// A durable store in one SQLite file, held by one process at a time.
 ///
@@ -48,5 +48,22 @@ impl SqliteStore {
         let numbers = backend::Numbers::of(&mut connection)?;
         let writing = backend::Writing::new(place.clone(), connection);
         Ok(Self { threads: sql::Threads::start(place, writing, numbers)?, _lock: lock })
+    }
+
+    /// Reads the whole database at `path` in one snapshot, and says what no history of acts leads to. Nothing is changed; another process may work with it
+    /// meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerSchema`], [`StoreError::Corrupt`] when it is not a database, and [`StoreError::Unavailable`] when it is not there or cannot be read.
+    pub fn check(path: impl AsRef<Path>) -> Result<StoreCheck, StoreError> {
+        sql::check(&mut Place::new(path.as_ref(), SqliteOptions::default()).connect_onlooker()?)
+    }
+
+    /// What is in the database at `path`. Nothing is changed; another process may work with it meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::check`].
+    pub fn stats(path: impl AsRef<Path>) -> Result<StoreStats, StoreError> {
+        sql::stats(&mut Place::new(path.as_ref(), SqliteOptions::default()).connect_onlooker()?)
     }
 }

@@ -78,6 +78,18 @@ impl Place {
         Ok(connection)
     }
 
+    /// A connection that only looks, at a database that is there, whoever works with it meanwhile.
+    pub(super) fn connect_onlooker(&self) -> Result<SqliteConnection, StoreError> {
+        let unavailable = |source| StoreError::Unavailable { action: "opening the database", source };
+        std::fs::metadata(&self.path).map_err(|error| unavailable(Box::new(error)))?;
+        let path = self.path.to_str().ok_or_else(|| unavailable("the path is not UTF-8".into()))?;
+        let mut connection = SqliteConnection::establish(path).map_err(|error| unavailable(Box::new(error)))?;
+        connection
+            .batch_execute(&format!("PRAGMA query_only = ON; PRAGMA busy_timeout = {};", self.options.busy_timeout.as_millis()))
+            .map_err(|error| from_sql(error, "opening the database"))?;
+        Ok(connection)
+    }
+
     /// A connection that only reads.
     pub(super) fn connect_reader(&self) -> Result<SqliteConnection, StoreError> {
         let mut connection = self.connect()?;
