@@ -123,8 +123,8 @@ impl Act<'_> {
             judge(prepared.unproven())
         } else {
             match self.signer(pending, prepared).await {
-                Ok(Some(identity)) => self.judge(prepared, &identity, continues),
-                Ok(None) => Judged::Drop("host"),
+                Ok(Ok(identity)) => self.judge(prepared, &identity, continues),
+                Ok(Err(untrue)) => Judged::Drop(untrue),
                 Err(Unidentified::Stopped) => return Err(Unstored::Stopped.into()),
                 Err(Unidentified::Unknown) => return self.lost("no_identity", 1).await,
                 Err(Unidentified::GivenUp(reason)) => return Err(Unsettled::GivenUp(reason)),
@@ -145,21 +145,19 @@ impl Act<'_> {
         }
     }
 
-    /// The identity that a commit is to be judged by; one of no earlier than its arrival when the one that is remembered does not fit. None: the upstream may
-    /// not speak for it.
-    async fn signer(&mut self, pending: &Pending, prepared: &Prepared) -> Result<Option<Arc<Identity>>, Unidentified> {
-        let mut identity = self.look_up(pending, None).await?;
-        if !is_at_home(pending, &identity) || prepared.signed_by(&identity.key).is_err() {
-            identity = self.look_up(pending, Some(pending.arrived())).await?;
+    /// The identity that signed a commit; one of no earlier than its arrival when the one that is remembered did not. Otherwise the reason why the commit is
+    /// not the account's.
+    async fn signer(&mut self, pending: &Pending, prepared: &Prepared) -> Result<Result<Arc<Identity>, &'static str>, Unidentified> {
+        let identity = self.look_up(pending, None).await?;
+        if is_by(pending, prepared, &identity).is_ok() {
+            return Ok(Ok(identity));
         }
-        Ok(is_at_home(pending, &identity).then_some(identity))
+        let identity = self.look_up(pending, Some(pending.arrived())).await?;
+        Ok(is_by(pending, prepared, &identity).map(|()| identity))
     }
 
-    /// Judges a commit by its signature, and by its ops as far as they are to be proven.
+    /// Judges a commit that is signed, by its ops as far as they are to be proven.
     fn judge(&self, prepared: &Prepared, identity: &Identity, continues: bool) -> Judged {
-        if prepared.signed_by(&identity.key).is_err() {
-            return Judged::Drop("signature");
-        }
         if self.follow.options.verification != Verification::Full {
             return judge(prepared.unproven());
         }
@@ -261,6 +259,15 @@ fn judge(op_set: Result<OpSet, CommitFault>) -> Judged {
             Verdict::Gap => Judged::Gap(fault.as_str()),
         },
     }
+}
+
+/// Whether a commit is an account's: the upstream may speak for it, and its key signed the commit. If not, the name of what is wrong.
+fn is_by(pending: &Pending, prepared: &Prepared, identity: &Identity) -> Result<(), &'static str> {
+    if !is_at_home(pending, identity) {
+        return Err("host");
+    }
+    // The dearest step of all, so it is made once for each identity.
+    prepared.signed_by(&identity.key).map_err(|_| "signature")
 }
 
 /// Whether the upstream may speak for the account: a relay, or the account's own host.
