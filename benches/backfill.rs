@@ -8,24 +8,22 @@
 //! `--memory` runs on the memory store, which shows what SQLite costs. The pace is set so high that it never waits.
 #![allow(clippy::print_stdout, missing_docs, reason = "a benchmark prints")]
 
-use std::error::Error;
+#[path = "common/mod.rs"]
+mod common;
+
 use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroU32;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use atproto_backfill::consumer::{Delivery, Handler, HandlerError, Record};
 use atproto_backfill::engine::Backfiller;
 use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
-use atproto_backfill::job::Account;
 use atproto_backfill::sim::{HostOptions, Network, NetworkOptions, Sizes, World};
 use atproto_backfill::store::{MemoryStore, SqliteStore, Store};
-use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
-
-type Failed = Box<dyn Error + Send + Sync>;
+use atproto_backfill::syntax::Did;
+use common::{Counting, Failed, cpu_seconds, memory_bytes};
 
 /// Set in the process that is the network: repos and records.
 const NETWORK: &str = "BACKFILL_BENCH_NETWORK";
@@ -94,7 +92,7 @@ fn measure(network: &mut Child, runs: u64, in_memory: bool) -> Result<(), Failed
             run.seconds,
             cpu_seconds("self")? - cpu_before,
             cpu_seconds(&network.id().to_string())? - network_before,
-            peak_bytes()? as f64 / 1e6,
+            memory_bytes("VmHWM")? as f64 / 1e6,
             run.store_bytes as f64 / records as f64
         );
     }
@@ -125,51 +123,11 @@ async fn run(plc_url: &str, dids: &[Did], records: u64, in_memory: bool) -> Resu
     let progress = tokio::time::timeout(Duration::from_secs(600), backfiller.idle()).await??;
     let seconds = began.elapsed().as_secs_f64();
     backfiller.stop().await?;
-    let delivered = count.0.load(Ordering::Relaxed);
+    let delivered = count.get();
     if delivered != records || progress.totals.records != records || progress.totals.complete != dids.len() as u64 {
         return Err(format!("delivered {delivered} of {records} records: {progress:?}").into());
     }
     drop((backfiller, store));
     let store_bytes = if in_memory { 0 } else { std::fs::metadata(&path)?.len() };
     Ok(Run { seconds, store_bytes })
-}
-
-/// A handler that counts.
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Handler for Counting {
-    async fn create(&self, _: &Did, _: Rev, _: Record<'_>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn update(&self, _: &Did, _: Rev, _: Record<'_>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn delete(&self, _: &Did, _: Rev, _: RecordPathRef<'_>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn account(&self, _: &Did, _: Account) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn batch(&self, delivery: &Delivery) -> Result<(), HandlerError> {
-        self.0.fetch_add(delivery.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// User and system time of a process so far.
-fn cpu_seconds(process: &str) -> Result<f64, Failed> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let behind_name = stat.rsplit_once(')').ok_or("no name in stat")?.1;
-    let fields: Vec<&str> = behind_name.split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
-    // The kernel counts for user space in hundredths of a second.
-    Ok(ticks as f64 / 100.0)
-}
-
-/// The most memory that this process ever had resident.
-fn peak_bytes() -> Result<u64, Failed> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }

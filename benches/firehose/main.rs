@@ -7,6 +7,8 @@
 //! `cargo bench --bench firehose -- --memory 10000000` prints instead how much memory is resident while so many frames pass.
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+#[path = "../common/mod.rs"]
+mod common;
 #[allow(unreachable_pub, reason = "the crate of the peers includes it too")]
 mod input;
 mod network;
@@ -33,7 +35,7 @@ const COMMITS: u64 = 50;
 const GROUP: usize = 20;
 const ROUNDS: u32 = 30;
 
-fn main() -> Result<(), network::Failed> {
+fn main() -> Result<(), common::Failed> {
     if let Some(served) = network::serve() {
         return served;
     }

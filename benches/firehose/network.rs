@@ -1,6 +1,5 @@
 //! The other side of the wire, in a process of its own: a simulated network whose repos are followed, and a firehose of repos that nobody follows.
 
-use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -11,9 +10,8 @@ use atproto_backfill::sim::{Change, FirehoseOptions, Network, NetworkOptions, Si
 use atproto_backfill::syntax::{Did, RecordPath, Rev};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use super::common::Failed;
 use super::input::Input;
-
-pub(super) type Failed = Box<dyn Error + Send + Sync>;
 
 /// Set in the process that is the network.
 const ROLE: &str = "BACKFILL_BENCH_NETWORK";

@@ -1,28 +1,25 @@
 //! The whole way of a commit: read from the socket, verified, routed, kept in a store, and acknowledged by a handler that counts.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use atproto_backfill::consumer::{Delivery, Handler, HandlerError, Record};
 use atproto_backfill::engine::{Backfiller, Builder};
 use atproto_backfill::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::firehose::Upstream;
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
-use atproto_backfill::job::Account;
 use atproto_backfill::store::{MemoryStore, SqliteStore, Store};
-use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
-use std::num::NonZeroU32;
 
-use super::network::{Failed, Remote};
+use super::common::{Counting, Failed, cpu_seconds, memory_bytes};
+use super::network::Remote;
 
 const COMMITS: u64 = 100_000;
 /// How often the counts are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 const MILLION: u64 = 1_000_000;
 
-/// How fast commits of one op go the whole way, once with each store. The program has one thread for all but SQLite's writes and the verification.
+/// How fast commits of one op go the whole way, once with each store. One thread does everything but what SQLite does.
 pub(super) fn speed(signature: f64) -> Result<(), Failed> {
     println!("the whole way: {COMMITS} commits of one op on 1,000 repos over a WebSocket, to a handler that counts");
     let mut remote = Remote::start()?;
@@ -48,12 +45,12 @@ pub(super) fn speed(signature: f64) -> Result<(), Failed> {
 
             let checked_out = counted.get();
             let backfiller = builder(&remote, &store, &counted)?.build().await?;
-            let (began, cpu) = (Instant::now(), cpu_seconds()?);
+            let (began, cpu) = (Instant::now(), cpu_seconds("self")?);
             backfiller.start().await?;
             while counted.get() < checked_out + COMMITS {
                 tokio::time::sleep(LOOK).await;
             }
-            let (wall, cpu) = (began.elapsed().as_secs_f64() / COMMITS as f64, (cpu_seconds()? - cpu) / COMMITS as f64);
+            let (wall, cpu) = (began.elapsed().as_secs_f64() / COMMITS as f64, (cpu_seconds("self")? - cpu) / COMMITS as f64);
             let progress = backfiller.progress().await?.follow.ok_or("it follows")?;
             if counted.get() != checked_out + COMMITS || !progress.gaps.is_empty() || !progress.dropped.is_empty() {
                 return Err(format!("{} of {COMMITS} commits: {progress:?}", counted.get() - checked_out).into());
@@ -96,7 +93,7 @@ pub(super) fn memory(frames: u64) -> Result<(), Failed> {
                     "  {:>10} frames, {:>7} changes delivered {:>8.1} MB resident {:>8.0} frames a second",
                     seen,
                     counted.get(),
-                    resident_bytes()? as f64 / 1e6,
+                    memory_bytes("VmRSS")? as f64 / 1e6,
                     seen as f64 / began.elapsed().as_secs_f64()
                 );
                 next = (seen / MILLION + 1) * MILLION;
@@ -119,48 +116,4 @@ fn builder(remote: &Remote, store: &Arc<dyn Store>, counted: &Arc<Counting>) -> 
         .resolver(Arc::new(CachedResolver::new(HttpResolver::new(resolver)?, CacheOptions::default())))
         .upstream(Upstream::relay(&remote.relay)?)
         .follow(follow))
-}
-
-/// A handler that counts changes.
-#[derive(Debug, Default)]
-struct Counting(AtomicU64);
-
-impl Counting {
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Handler for Counting {
-    async fn create(&self, _: &Did, _: Rev, _: Record<'_>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn update(&self, _: &Did, _: Rev, _: Record<'_>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn delete(&self, _: &Did, _: Rev, _: RecordPathRef<'_>) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn account(&self, _: &Did, _: Account) -> Result<(), HandlerError> {
-        Ok(())
-    }
-    async fn batch(&self, delivery: &Delivery) -> Result<(), HandlerError> {
-        self.0.fetch_add(delivery.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// User and system time of this process so far.
-fn cpu_seconds() -> Result<f64, Failed> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let behind_name = stat.rsplit_once(')').ok_or("no name in stat")?.1;
-    let fields: Vec<&str> = behind_name.split_whitespace().collect();
-    // The kernel counts for user space in hundredths of a second.
-    Ok((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) as f64 / 100.0)
-}
-
-fn resident_bytes() -> Result<u64, Failed> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
 }

@@ -1,7 +1,7 @@
 //! Whether what an upstream sends goes on where we stood.
 //!
 //! An upstream may no longer honour a cursor, and some do not say so: a relay begins at its oldest event or goes live without a word. So the
-//! first event of a connection is compared with the last one that was taken. What cannot be told from an honest stream: an upstream that
+//! first events of a connection are compared with the last one that was taken. What cannot be told from an honest stream: an upstream that
 //! restarted its sequence and has passed the old cursor by a little when we come back; the audit that a user may ask for finds what that hid.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 1024;
 /// How many events behind a jump are asked for their times: on a relay one host may claim any.
 const WITNESSES: u32 = 8;
 
-/// How far an upstream has been followed: an event, and the time that it claims for itself.
+/// How far an upstream has been followed: an event, and how late it was by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SavedCursor {
     /// The number of the event.
@@ -31,12 +31,13 @@ pub struct SavedCursor {
 /// A jump in `seq` alone is legitimate: an upstream removes the events of a deleted account. A jump in time alone is a quiet upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CursorRules {
-    /// With [`CursorRules::far_time`]: the jump in `seq` above which the first event may not follow; the times of the first eight decide. Default 1,000, which a relay passes in
-    /// seconds; deleted accounts seldom leave a larger hole. Too low costs an audit, too high hides a small upstream's gap.
+    /// With [`CursorRules::far_time`]: the jump in `seq` above which a connection may not go on where the one before ended; the times of the first
+    /// eight events decide. Default 1,000, which a relay passes in seconds; deleted accounts seldom leave a larger hole. Too low costs an audit, too high hides a small upstream's gap.
     pub far_seq: u64,
     /// With [`CursorRules::far_seq`]: the jump in time. Default 60 s; events of a busy upstream are never so far apart.
     pub far_time: Duration,
-    /// The jump in `seq` that is doubted wherever it comes, and is a gap, whatever the time, when a new connection begins with it. Default 10,000,000: over an hour of the whole network.
+    /// The jump in `seq` that is doubted wherever it comes, and is a gap, whatever the time, when a new connection begins with it. Default 10,000,000:
+    /// over an hour of the whole network.
     pub huge_seq: u64,
     /// How much newer than all before it an event with a lower `seq` may be. Beyond, the sequence was restarted; within, it is an event
     /// that was sent again. Default 5 min, the tolerance for clocks everywhere in this program.

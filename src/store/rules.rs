@@ -276,20 +276,8 @@ impl Tally {
     }
 
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    fn fields(&self) -> [i64; 10] {
-        let Tally {
-            enqueued,
-            in_progress,
-            complete,
-            failed,
-            unavailable,
-            records,
-            buffered_op_sets,
-            buffered_bytes,
-            dropped_op_sets,
-            untold,
-        } = *self;
-        [enqueued, in_progress, complete, failed, unavailable, records, buffered_op_sets, buffered_bytes, dropped_op_sets, untold]
+    fn fields(mut self) -> [i64; 10] {
+        self.fields_mut().map(|field| *field)
     }
 
     #[cfg(any(feature = "sqlite", feature = "postgres"))]

@@ -28,7 +28,7 @@ const OP_SETS: i64 = 16;
 
 /// Checks every row: that it can be read, that it goes with its job, and that the sums are true.
 pub(crate) fn check(connection: &mut Connection) -> Result<StoreCheck, StoreError> {
-    snapshot(connection, "checking the database", |connection| {
+    snapshot(connection, "checking the database", |connection, _| {
         let mut check = Check { connection, found: StoreCheck::default(), chunks: 0, tallies: BTreeMap::new(), all_read: true };
         check.jobs()?;
         check.strangers()?;
@@ -40,7 +40,7 @@ pub(crate) fn check(connection: &mut Connection) -> Result<StoreCheck, StoreErro
 
 /// Sums up what there is.
 pub(crate) fn stats(connection: &mut Connection) -> Result<StoreStats, StoreError> {
-    snapshot(connection, "reading the database", |connection| {
+    snapshot(connection, "reading the database", |connection, schema| {
         let named: Vec<(i64, String)> = consumer::table.order(consumer::id).load(connection)?;
         let mut consumers = Vec::with_capacity(named.len());
         for (id, name) in named {
@@ -51,7 +51,7 @@ pub(crate) fn stats(connection: &mut Connection) -> Result<StoreStats, StoreErro
             .map(|(id, name, seq, time)| Ok((name, cursor(id, seq, time)?)))
             .collect::<Act<Vec<_>>>()?;
         Ok(StoreStats {
-            schema: String::new(),
+            schema,
             bytes: number(diesel::sql_query(SIZE).get_result::<Size>(connection)?.n),
             repos: number(repo::table.count().get_result(connection)?),
             hosts: number(host::table.count().get_result(connection)?),
@@ -59,7 +59,6 @@ pub(crate) fn stats(connection: &mut Connection) -> Result<StoreStats, StoreErro
             upstreams,
         })
     })
-    .and_then(|stats| Ok(StoreStats { schema: migrate::version(connection)?, ..stats }))
 }
 
 #[derive(QueryableByName)]
@@ -68,11 +67,15 @@ struct Size {
     n: i64,
 }
 
-/// Reads in a transaction that sees one state of the database, and changes nothing.
-fn snapshot<T>(connection: &mut Connection, action: &'static str, read: impl FnOnce(&mut Connection) -> Act<T>) -> Result<T, StoreError> {
-    migrate::version(connection)?;
+/// Reads in a transaction that sees one state of the database, and changes nothing. What reads is given the version of the schema.
+fn snapshot<T>(
+    connection: &mut Connection,
+    action: &'static str,
+    read: impl FnOnce(&mut Connection, String) -> Act<T>,
+) -> Result<T, StoreError> {
+    let schema = migrate::version(connection)?;
     let begun = AnsiTransactionManager::begin_transaction_sql(connection, SNAPSHOT).map_err(Fault::Sql);
-    let outcome = begun.and_then(|()| read(connection));
+    let outcome = begun.and_then(|()| read(connection, schema));
     // Nothing was written; what cannot be undone on a connection that is gone need not be.
     let _ = AnsiTransactionManager::rollback_transaction(connection);
     outcome.map_err(|fault| fault.into_error(action))
@@ -138,6 +141,8 @@ impl Check<'_> {
         match text {
             Some(text) => self.buffer(at, &text, &body),
             None => {
+                // Without a DID its buffer cannot be read.
+                self.all_read = false;
                 self.found.fault(format_args!("job {id}: it is of no repo"));
                 Ok(())
             }
