@@ -4,7 +4,7 @@
 #[path = "interop/copy.rs"]
 mod copy;
 #[cfg(all(unix, feature = "cli"))]
-#[path = "interop/fold.rs"]
+#[path = "common/fold.rs"]
 mod fold;
 #[cfg(all(unix, feature = "cli"))]
 #[path = "interop/killed.rs"]

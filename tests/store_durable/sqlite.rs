@@ -13,6 +13,10 @@ use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 
 use crate::support::{Count, Ground, advance, at, claimed, did, everything, op_set, path, rev};
 
+/// Stores that are closed at once, and how often each.
+const CLOSERS: usize = 8;
+const CLOSINGS: usize = 300;
+
 /// A database in a folder of its own.
 pub(crate) struct File {
     _directory: tempfile::TempDir,
@@ -213,4 +217,25 @@ async fn a_job_in_progress_becomes_enqueued_again_after_a_kill() {
     let again = after.job(consumer, &did(1)).await.unwrap().unwrap();
     assert_eq!((again.state, again.min_rev), (JobState::Enqueued, Some(rev(6))));
     assert_eq!(after.in_doubt(job.id).await.unwrap(), [path(6)]);
+}
+
+/// SQLite 3.51.1 waits for itself for ever when two connections to one file close at once.
+#[test]
+fn a_store_always_closes() {
+    let (closed, closings) = std::sync::mpsc::channel();
+    for _ in 0..CLOSERS {
+        let closed = closed.clone();
+        std::thread::spawn(move || {
+            let (_directory, path) = database();
+            for _ in 0..CLOSINGS {
+                drop(SqliteStore::open(&path).unwrap());
+                if closed.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    for closing in 0..CLOSERS * CLOSINGS {
+        assert!(closings.recv_timeout(Duration::from_secs(30)).is_ok(), "closing {closing} does not end");
+    }
 }

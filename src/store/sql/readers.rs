@@ -20,8 +20,13 @@ pub(super) fn run(queue: &Arc<Mutex<mpsc::Receiver<Read>>>, place: &Place, conne
     let mut kept = Some(connection);
     loop {
         // One thread waits in the queue, the others wait for it to leave.
-        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
-        let Some(read) = next else { return };
+        let mut waiting = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(read) = waiting.blocking_recv() else {
+            // Connections close one after the other (see `Threads`).
+            drop(kept);
+            return;
+        };
+        drop(waiting);
         match kept.take().map_or_else(|| place.connect_reader(), Ok) {
             Ok(mut connection) => {
                 let usable = read(Ok(&mut connection)) || !is_lost(&mut connection);

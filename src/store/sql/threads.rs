@@ -17,6 +17,7 @@ pub(crate) struct Threads {
     place: Place,
     writer: Option<mpsc::Sender<Box<dyn Command>>>,
     readers: Option<mpsc::Sender<Read>>,
+    /// The writing one first.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -79,14 +80,18 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // With their queues closed, the threads end when these are empty; the database closes with the last of them.
-        self.writer = None;
-        self.readers = None;
-        for thread in self.threads.drain(..) {
+        // With its queue closed, a thread ends when that is empty; the database closes with the last of them. They close one after the other: SQLite 3.51.1
+        // may wait for itself for ever when two connections to one file close at once.
+        let mut threads = self.threads.drain(..);
+        let join = |thread: JoinHandle<()>| {
             if thread.join().is_err() {
                 tracing::error!(database = %self.place, "a thread of the store panicked");
             }
-        }
+        };
+        self.writer = None;
+        threads.next().into_iter().for_each(join);
+        self.readers = None;
+        threads.for_each(join);
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a reader of the JSON lines holds, and whether the lines come in an order that they may come in.
+//! What a reader of the JSON lines of `backfill run` holds, and whether the lines come in an order that they may come in.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek, SeekFrom};
@@ -6,13 +7,15 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::truth::Records;
+/// Path → CID and JSON value of every record of one repo.
+pub(crate) type Records = BTreeMap<String, (String, Value)>;
 
-/// The file read so far: creates and updates apply, deletes remove, a deleted account's records are dropped, repeats change nothing.
+/// The file read so far: creates and updates apply, deletes remove, a deleted account's records are dropped, those of a purged repo too, repeats change nothing.
 pub(crate) struct Fold {
     path: PathBuf,
     /// Where the last whole line ends that was read.
     read: u64,
+    lines: usize,
     repos: BTreeMap<String, Records>,
     accounts: BTreeMap<String, String>,
     order: Order,
@@ -28,6 +31,8 @@ pub(crate) struct Counts {
     pub(crate) accounts: u64,
     /// Live commits that had come before a process was killed, but were not recorded, and came again.
     pub(crate) repeated: u64,
+    /// Lines that said what was known.
+    pub(crate) again: u64,
 }
 
 /// The order within one process, and against what was recorded when the one before it was killed.
@@ -41,7 +46,15 @@ struct Order {
 
 impl Fold {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, read: 0, repos: BTreeMap::new(), accounts: BTreeMap::new(), order: Order::default(), counts: Counts::default() }
+        Self {
+            path,
+            read: 0,
+            lines: 0,
+            repos: BTreeMap::new(),
+            accounts: BTreeMap::new(),
+            order: Order::default(),
+            counts: Counts::default(),
+        }
     }
 
     /// Reads what has been added, as far as lines are whole. Returns how many lines.
@@ -55,7 +68,14 @@ impl Fold {
         let whole = added.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         self.read += whole as u64;
         let lines = added[..whole].split_inclusive(|&byte| byte == b'\n');
-        lines.map(|line| self.take(&serde_json::from_slice(line).expect("a line of JSON"))).count()
+        let count = lines.map(|line| self.take(&serde_json::from_slice(line).expect("a line of JSON"))).count();
+        self.lines += count;
+        count
+    }
+
+    /// How many lines were read so far.
+    pub(crate) fn lines(&self) -> usize {
+        self.lines
     }
 
     /// The process that wrote up to here is dead, and has left these revs in its database. Each repo's later lines must come after its rev.
@@ -84,6 +104,8 @@ impl Fold {
         match text("type").as_str() {
             "record" => self.record(line, &text),
             "account" => self.tell(text("did"), text("status"), &line["active"]),
+            "purged" => self.purge(&text("did")),
+            "purging" => {}
             other => panic!("a line of type {other}"),
         }
     }
@@ -94,14 +116,18 @@ impl Fold {
         self.counts.repeated += u64::from(repeated && live);
         *(if live { &mut self.counts.live } else { &mut self.counts.checkout }) += 1;
         let records = self.repos.entry(did).or_default();
-        match text("action").as_str() {
-            "create" | "update" => _ = records.insert(path, (text("cid"), line["record"].clone())),
+        let is_known = match text("action").as_str() {
+            "create" | "update" => {
+                let cid = text("cid");
+                records.insert(path, (cid.clone(), line["record"].clone())).is_some_and(|(known, _)| known == cid)
+            }
             "delete" => {
                 self.counts.deletes += 1;
-                records.remove(&path);
+                records.remove(&path).is_none()
             }
             other => panic!("unknown action {other}"),
-        }
+        };
+        self.counts.again += u64::from(is_known);
     }
 
     fn tell(&mut self, did: String, status: String, active: &Value) {
@@ -111,6 +137,15 @@ impl Fold {
             self.repos.remove(&did);
         }
         self.accounts.insert(did, status);
+    }
+
+    /// The consumer has had the repo purged, and forgot it: what comes next begins anew.
+    fn purge(&mut self, did: &str) {
+        self.repos.remove(did);
+        self.accounts.remove(did);
+        self.order.recorded.remove(did);
+        self.order.last.remove(did);
+        self.order.highest.remove(did);
     }
 }
 
