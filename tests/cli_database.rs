@@ -42,3 +42,24 @@ fn the_help_does_not_show_the_url_that_the_environment_has() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("BACKFILL_DB") && !said.contains("geheim"), "{said}");
 }
+
+#[test]
+fn durability_is_full_or_normal_and_the_help_says_what_it_can_cost() {
+    let output = Command::new(env!("CARGO_BIN_EXE_backfill")).args(["run", "--help"]).output().expect("the program runs");
+    // As if it were on one line.
+    let help = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("--durability <full | normal>") && help.contains("loss of power"), "{help}");
+    let folder = tempfile::tempdir().expect("a folder");
+    for (durability, code) in [("full", 1), ("normal", 1), ("most", 2)] {
+        let database = folder.path().join("not there").join("store.db");
+        let output = Command::new(env!("CARGO_BIN_EXE_backfill"))
+            .args(["run", "--pds", "http://127.0.0.1:9", "--development", "--durability", durability, "--db"])
+            .arg(&database)
+            .output()
+            .expect("the program runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        // One that is known gets as far as the database, which cannot be had.
+        assert_eq!(output.status.code(), Some(code), "{durability}: {said}");
+        assert_eq!(said.contains("neither full nor normal"), code == 2, "{said}");
+    }
+}

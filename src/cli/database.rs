@@ -4,16 +4,30 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::wrong_usage;
-use crate::store::{SqliteStore, Store, StoreCheck, StoreError, StoreStats};
+use crate::store::{Durability, SqliteOptions, SqliteStore, Store, StoreCheck, StoreError, StoreStats};
 
 /// Whether it is meant to be a URL of a server.
 pub(super) fn is_url(db: &Path) -> bool {
     ["postgres://", "postgresql://"].iter().any(|scheme| db.as_os_str().as_encoded_bytes().starts_with(scheme.as_bytes()))
 }
 
-/// Opens it. A URL that this program was not built for is wrong usage, which ends it.
-pub(super) fn open(db: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    if is_url(db) { postgres::open(url(db)) } else { Ok(Arc::new(SqliteStore::open(db)?)) }
+/// Opens it; without a durability, with the one that is the store's default. A URL that this program was not built for is wrong usage, which ends it.
+pub(super) fn open(db: &Path, durability: Option<Durability>) -> Result<Arc<dyn Store>, StoreError> {
+    if is_url(db) {
+        return postgres::open(url(db), durability);
+    }
+    let mut options = SqliteOptions::default();
+    options.durability = durability.unwrap_or(options.durability);
+    Ok(Arc::new(SqliteStore::open_with(db, options)?))
+}
+
+/// Reads `--durability`.
+pub(super) fn durability(text: &str) -> Result<Durability, String> {
+    match text {
+        "full" => Ok(Durability::Full),
+        "normal" => Ok(Durability::Normal),
+        _ => Err("neither full nor normal".to_owned()),
+    }
 }
 
 /// Checks it, whoever works with it meanwhile.
@@ -34,10 +48,12 @@ fn url(db: &Path) -> &str {
 mod postgres {
     use std::sync::Arc;
 
-    use crate::store::{PostgresStore, Store, StoreCheck, StoreError, StoreStats};
+    use crate::store::{Durability, PostgresOptions, PostgresStore, Store, StoreCheck, StoreError, StoreStats};
 
-    pub(super) fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-        Ok(Arc::new(PostgresStore::open(url)?))
+    pub(super) fn open(url: &str, durability: Option<Durability>) -> Result<Arc<dyn Store>, StoreError> {
+        let mut options = PostgresOptions::default();
+        options.durability = durability.unwrap_or(options.durability);
+        Ok(Arc::new(PostgresStore::open_with(url, options)?))
     }
 
     pub(super) fn check(url: &str) -> Result<StoreCheck, StoreError> {
@@ -54,9 +70,9 @@ mod postgres {
     use std::sync::Arc;
 
     use super::wrong_usage;
-    use crate::store::{Store, StoreCheck, StoreError, StoreStats};
+    use crate::store::{Durability, Store, StoreCheck, StoreError, StoreStats};
 
-    pub(super) fn open(_: &str) -> Result<Arc<dyn Store>, StoreError> {
+    pub(super) fn open(_: &str, _: Option<Durability>) -> Result<Arc<dyn Store>, StoreError> {
         unknown()
     }
 

@@ -18,6 +18,7 @@ use crate::engine::{Backfiller, FollowOptions, Options, Track, error_chain};
 use crate::fetch::{HttpOptions, user_agent};
 use crate::firehose::{ClientOptions, Upstream, Verification};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
+use crate::store::Durability;
 use crate::syntax::{Did, Nsid};
 
 /// What a stop waits for; the handler and the store are done within it, or what they had in hand comes again.
@@ -48,6 +49,11 @@ pub(super) struct Arguments {
     /// The database: where everything stands. A file, which is made if it is not there, or a postgres:// URL.
     #[arg(long, env = "BACKFILL_DB", hide_env_values = true, default_value = "backfill.db", value_name = "FILE | URL")]
     db: PathBuf,
+    /// Whether the database waits for the disk: "full" always; "normal" does not, and a loss of power may undo the last commits. What they held comes again,
+    /// but a record deleted upstream before the machine is back may then stay in the output. A kill of this program undoes nothing either way.
+    /// [default: normal for a file, full for PostgreSQL]
+    #[arg(long, env = "BACKFILL_DURABILITY", value_name = "full | normal", value_parser = database::durability)]
+    durability: Option<Durability>,
     /// Where the lines go: a file, which is appended to, or - for standard output.
     #[arg(long, default_value = "-", value_name = "FILE | -")]
     jsonl: PathBuf,
@@ -120,7 +126,7 @@ async fn backfiller(arguments: &Arguments) -> Result<(Backfiller, CancellationTo
         Err(error) => wrong_usage(&error),
     };
     // The store first: whoever has it is the one who may write lines.
-    let store = database::open(&arguments.db).map_err(|error| error_chain(&error))?;
+    let store = database::open(&arguments.db, arguments.durability).map_err(|error| error_chain(&error))?;
     let lines = if arguments.jsonl.as_os_str() == "-" { Lines::standard() } else { Lines::append(&arguments.jsonl) };
     let lines = lines.map_err(|error| format!("{}: {error}", arguments.jsonl.display()))?;
     let unread = lines.unread();

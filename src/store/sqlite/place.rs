@@ -105,3 +105,28 @@ impl fmt::Display for Place {
         self.path.display().fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use diesel::sql_types::BigInt;
+
+    use super::*;
+
+    #[derive(QueryableByName)]
+    struct Level {
+        #[diesel(sql_type = BigInt)]
+        synchronous: i64,
+    }
+
+    #[test]
+    fn a_durability_is_what_the_connection_that_writes_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // 1 is what SQLite calls NORMAL, 2 FULL.
+        for (durability, expected) in [(Durability::Normal, 1), (Durability::Full, 2)] {
+            let options = SqliteOptions { durability, ..SqliteOptions::default() };
+            let mut connection = Place::new(&folder.path().join("store.db"), options).connect().expect("open");
+            let found: Level = diesel::sql_query("PRAGMA synchronous").get_result(&mut connection).expect("a level");
+            assert_eq!(found.synchronous, expected, "{durability:?}");
+        }
+    }
+}
