@@ -12,6 +12,7 @@ use super::jobs::{dids_of, jobs_of};
 use super::of_consumer::OfConsumer;
 use super::rows::{BodyRow, JobRow, did};
 use super::schema::{consumer, host, intent, job, op_set, repo, total};
+use super::statements::FindDueHosts;
 use crate::job::{BufferSeq, ConsumerId, Job, JobId, OpSet, Timestamp};
 use crate::manifest::decode_paths;
 use crate::store::rules::Tally;
@@ -129,35 +130,17 @@ fn due_page(connection: &mut Connection, host_id: Option<i64>, now: Timestamp, l
     })
 }
 
-/// Goes from host to host by the index of what is due: two look-ups for each host that has something.
 pub(super) fn due_hosts(connection: &mut Connection, now: Timestamp) -> Act<DueHosts> {
-    let mut answer = DueHosts::default();
-    let mut retry = |at: Option<Option<i64>>| {
-        if let Some(at) = at.flatten().map(Timestamp) {
-            answer.next_retry = Some(answer.next_retry.map_or(at, |next| next.min(at)));
-        }
-    };
     let unplaced = || job::table.filter(job::host.is_null()).order(job::due_at).select(job::due_at);
-    answer.unplaced = unplaced().filter(job::due_at.le(now.0)).one().get_result::<Option<i64>>(connection).optional()?.is_some();
-    retry(unplaced().filter(job::due_at.gt(now.0)).one().get_result(connection).optional()?);
-    let mut after = i64::MIN;
-    loop {
-        let first = job::table
-            .filter(job::host.gt(after).and(job::due_at.is_not_null()))
-            .order((job::host, job::due_at))
-            .select((job::host, job::due_at))
-            .one()
-            .get_result::<(Option<i64>, Option<i64>)>(connection)
-            .optional()?;
-        let Some((Some(id), Some(at))) = first else { break };
-        if at <= now.0 {
-            answer.hosts.push(host::table.find(id).select(host::name).get_result(connection)?);
-        }
-        let later = job::table.filter(job::host.eq(id).and(job::due_at.gt(now.0))).order(job::due_at).select(job::due_at);
-        retry(later.one().get_result(connection).optional()?);
-        after = id;
-    }
-    Ok(answer)
+    let is_due = unplaced().filter(job::due_at.le(now.0)).one().get_result::<Option<i64>>(connection).optional()?;
+    let later: Option<Option<i64>> = unplaced().filter(job::due_at.gt(now.0)).one().get_result(connection).optional()?;
+    let placed: Vec<(Option<String>, bool, Option<i64>)> = FindDueHosts { now: now.0 }.load(connection)?;
+    let retries = placed.iter().filter_map(|(_, _, retry)| *retry).chain(later.flatten());
+    let next_retry = retries.min().map(Timestamp);
+    let due = placed.into_iter().filter(|(_, is_due, _)| *is_due);
+    let hosts =
+        due.map(|(name, ..)| name.ok_or_else(|| Fault::corrupt("a job that is due", "its host is not there"))).collect::<Act<_>>()?;
+    Ok(DueHosts { hosts, unplaced: is_due.is_some(), next_retry })
 }
 
 pub(super) fn buffered(connection: &mut Connection, of: JobId, max_bytes: u64) -> Act<Vec<(BufferSeq, OpSet)>> {

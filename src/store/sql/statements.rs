@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{BigInt, Binary, Nullable, Text};
+use diesel::sql_types::{BigInt, Binary, Bool, Nullable, Text};
 
 use super::backend::{Connection, Db, NEXT_CONSUMER, Number};
 use super::rows::BodyRow;
@@ -57,6 +57,13 @@ pub(super) struct KeepChunk<'a> {
 pub(super) struct AddToTotal<'a> {
     pub(super) consumer: i64,
     pub(super) tally: &'a Tally,
+}
+
+/// Finds the hosts that have a job which waits, from one to the next by the index of what is due: for each its name, whether a job may be claimed now, and when
+/// the next failed one comes due, if any. A host costs the same, however many jobs it has.
+pub(super) struct FindDueHosts {
+    /// In milliseconds since the Unix epoch.
+    pub(super) now: i64,
 }
 
 /// Adds a consumer, unless one of that name is there.
@@ -167,6 +174,22 @@ spelled!(AddToTotal<'_>, |self, out| say!(out,
     ", untold = untold + " BigInt = &self.tally.untold,
     " WHERE consumer = " BigInt = &self.consumer; ""
 ));
+
+spelled!(FindDueHosts, |self, out| say!(out,
+    "WITH RECURSIVE place (host) AS ( \
+     SELECT (SELECT host FROM job WHERE host IS NOT NULL AND due_at IS NOT NULL ORDER BY host, due_at LIMIT 1) \
+     UNION ALL \
+     SELECT (SELECT job.host FROM job WHERE job.host > place.host AND job.due_at IS NOT NULL ORDER BY job.host, job.due_at LIMIT 1) \
+     FROM place WHERE place.host IS NOT NULL) \
+     SELECT (SELECT name FROM host WHERE host.id = place.host), EXISTS (SELECT 1 FROM job WHERE job.host = place.host AND job.due_at <= "
+    BigInt = &self.now,
+    "), (SELECT job.due_at FROM job WHERE job.host = place.host AND job.due_at > " BigInt = &self.now;
+    " ORDER BY job.due_at LIMIT 1) FROM place WHERE place.host IS NOT NULL"
+));
+
+impl Query for FindDueHosts {
+    type SqlType = (Nullable<Text>, Bool, Nullable<BigInt>);
+}
 
 spelled!(PutConsumer<'_>, |self, out| {
     out.push_sql("INSERT INTO consumer (id, name) VALUES (");
