@@ -1,0 +1,101 @@
+//! Op sets that come for complete repos: buffered only, and the whole way of a live op.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use atproto_backfill::job::{BufferSeq, ConsumerId, Job, Op, OpAction, OpSet, Position};
+use atproto_backfill::manifest::Edit;
+use atproto_backfill::store::{Advance, ManifestChange, Store};
+use atproto_backfill::syntax::RecordPath;
+
+use super::database::Database;
+use super::manifest::link;
+use super::{advance, claimed, did, rev};
+
+const JOBS: u64 = 20_000;
+const CALLERS: u64 = 1024;
+const APPENDS: u64 = 400_000;
+const RECORD_BYTES: usize = 300;
+
+pub(crate) async fn measure(database: &Database) {
+    let store = &database.store;
+    let consumer = store.consumer("op-sets@1").await.expect("consumer");
+    let jobs = complete(store, consumer).await;
+    let started = Instant::now();
+    appends(store, consumer, &jobs).await;
+    let appended = started.elapsed().as_secs_f64();
+    println!("op sets buffered: {:.0} a second, {CALLERS} callers", APPENDS as f64 / appended);
+    let started = Instant::now();
+    take(store, &jobs).await;
+    println!("op sets taken: {:.0} a second, {} at once", APPENDS as f64 / started.elapsed().as_secs_f64(), APPENDS / JOBS);
+}
+
+/// Jobs that follow, with nothing in their manifests.
+async fn complete(store: &Arc<dyn Store>, consumer: ConsumerId) -> Arc<[Job]> {
+    let callers = (0..64).map(|caller| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move {
+            let mut jobs = Vec::new();
+            for n in (caller..JOBS).step_by(64) {
+                let job = claimed(&*store, consumer, &did(n)).await;
+                let position = Some(Position { rev: rev(0), data: Some(link(0)) });
+                store.advance(Advance { position, finish: true, ..advance(&job) }).await.expect("advance");
+                jobs.push(job);
+            }
+            jobs
+        })
+    });
+    let mut jobs = Vec::new();
+    for caller in callers.collect::<Vec<_>>() {
+        jobs.extend(caller.await.expect("a caller"));
+    }
+    jobs.into()
+}
+
+pub(crate) fn op_set(job: &Job, round: u64) -> OpSet {
+    let path = RecordPath::new(&format!("app.bsky.feed.post/{}", rev(round))).expect("a path");
+    let cid = link(round as usize);
+    let create = OpAction::Create { cid, record: vec![9; RECORD_BYTES].into() };
+    let ops = vec![Op { path, action: create }];
+    OpSet { did: job.did.clone(), rev: rev(round), since: Some(rev(round - 1)), data: Some(cid), prev_data: None, ops }
+}
+
+async fn appends(store: &Arc<dyn Store>, consumer: ConsumerId, jobs: &Arc<[Job]>) {
+    let callers = (0..CALLERS).map(|caller| {
+        let (store, jobs) = (Arc::clone(store), Arc::clone(jobs));
+        tokio::spawn(async move {
+            for round in 1..=APPENDS / JOBS {
+                for job in jobs.iter().skip(caller as usize).step_by(CALLERS as usize) {
+                    store.append(consumer, &op_set(job, round), 1 << 20).await.expect("append");
+                }
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.expect("a caller");
+    }
+}
+
+/// Each buffer in one delivery, as a lane takes one that has grown.
+async fn take(store: &Arc<dyn Store>, jobs: &Arc<[Job]>) {
+    let rounds = APPENDS / JOBS;
+    let callers = (0..CALLERS).map(|caller| {
+        let (store, jobs) = (Arc::clone(store), Arc::clone(jobs));
+        tokio::spawn(async move {
+            for job in jobs.iter().skip(caller as usize).step_by(CALLERS as usize) {
+                let rows = store.buffered(job.id, 1 << 20).await.expect("buffered");
+                assert_eq!(rows.len() as u64, rounds);
+                let edit = |(_, op_set): &(BufferSeq, OpSet)| {
+                    op_set.ops.iter().map(|op| Edit { path: op.path.clone(), cid: op_set.data }).collect::<Vec<_>>()
+                };
+                let manifest = ManifestChange::Apply(rows.iter().flat_map(edit).collect());
+                let position = Some(Position { rev: rev(rounds), data: Some(link(rounds as usize)) });
+                let flushed = rows.last().map(|(seq, _)| *seq);
+                store.advance(Advance { manifest, flushed, position, ..advance(job) }).await.expect("advance");
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.expect("a caller");
+    }
+}
