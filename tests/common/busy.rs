@@ -82,7 +82,7 @@ impl Busy {
             970..974 => self.add(),
             974..977 => self.delete_account(did),
             977..979 => self.restart_sequence(),
-            _ => self.tell_wrongly(&did),
+            _ => self.tell_of_wrongly(&did),
         }
     }
 
@@ -151,8 +151,29 @@ impl Busy {
         }
     }
 
+    /// Whether the sequence of the relay has never begun anew.
+    pub(crate) fn has_one_sequence(&self) -> bool {
+        !self.restarted
+    }
+
+    /// A commit is told wrongly.
+    pub(crate) fn tell_wrongly(&mut self) {
+        if let Some(did) = self.any_active() {
+            self.tell_of_wrongly(&did);
+            self.commit(&did);
+        }
+    }
+
+    /// Some account goes away, or comes back.
+    pub(crate) fn come_or_go(&mut self) {
+        match self.any_active() {
+            Some(did) if self.away.len() < REPOS / 4 => self.go_away(&did),
+            _ => self.come_back(),
+        }
+    }
+
     /// The next commit of this repo is told wrongly.
-    pub(crate) fn tell_wrongly(&mut self, did: &Did) {
+    fn tell_of_wrongly(&mut self, did: &Did) {
         let fault = match self.random.random_range(0..6) {
             0 => EventFault::Drop,
             1 => EventFault::NoBlocks,

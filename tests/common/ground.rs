@@ -3,19 +3,23 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use atproto_backfill::job::Job;
 #[cfg(feature = "postgres")]
 use atproto_backfill::store::PostgresStore;
-use atproto_backfill::store::{SqliteStore, Store, StoreCheck, StoreError, StoreStats, Totals};
+use atproto_backfill::store::{MemoryStore, SqliteStore, Store, StoreCheck, StoreError, StoreStats, Totals};
 use tempfile::TempDir;
 
 #[cfg(feature = "postgres")]
 use crate::database::Database;
 
+const UNLOCKED_WITHIN: Duration = Duration::from_secs(10);
+
 /// A folder, with a database in it or elsewhere. Goes with this.
 pub(crate) struct Ground {
     pub(crate) folder: TempDir,
+    memory: Option<Arc<MemoryStore>>,
     #[cfg(feature = "postgres")]
     database: Option<Database>,
 }
@@ -24,6 +28,7 @@ impl Ground {
     pub(crate) fn sqlite() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a folder"),
+            memory: None,
             #[cfg(feature = "postgres")]
             database: None,
         }
@@ -33,7 +38,17 @@ impl Ground {
     #[cfg(feature = "postgres")]
     pub(crate) fn postgres(test: &str) -> Option<Self> {
         let database = Some(Database::create(test)?);
-        Some(Self { folder: tempfile::tempdir().expect("a folder"), database })
+        Some(Self { folder: tempfile::tempdir().expect("a folder"), memory: None, database })
+    }
+
+    /// No database at all, but a store that this process keeps.
+    pub(crate) fn memory() -> Self {
+        Self { memory: Some(Arc::new(MemoryStore::new())), ..Self::sqlite() }
+    }
+
+    /// The store that this process keeps.
+    pub(crate) fn in_memory(&self) -> Option<Arc<dyn Store>> {
+        Some(Arc::clone(self.memory.as_ref()?) as _)
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -67,7 +82,7 @@ impl Ground {
 
     /// Everything that the database holds of jobs; nobody else has it.
     pub(crate) async fn jobs(&self, consumer: &str) -> Vec<Job> {
-        let store = open(&self.db()).expect("a sound database opens");
+        let store = self.in_memory().unwrap_or_else(|| open(&self.db()).expect("a sound database opens"));
         let consumer = store.consumer(consumer).await.expect("a consumer");
         store.jobs(consumer, None, 10_000).await.expect("jobs")
     }
@@ -93,8 +108,18 @@ fn stats(db: &str) -> Result<StoreStats, StoreError> {
     SqliteStore::stats(db)
 }
 
-/// Opens what [`Ground::db`] names.
+/// Opens what [`Ground::db`] names. A process that is being started has what this one had open, until it runs: a lock may so outlast its owner by a moment.
 pub(crate) fn open(db: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let began = Instant::now();
+    loop {
+        match open_now(db) {
+            Err(StoreError::InUse { .. }) if began.elapsed() < UNLOCKED_WITHIN => std::thread::sleep(Duration::from_millis(2)),
+            opened => return opened,
+        }
+    }
+}
+
+fn open_now(db: &str) -> Result<Arc<dyn Store>, StoreError> {
     #[cfg(feature = "postgres")]
     if is_url(db) {
         return Ok(Arc::new(PostgresStore::open(db)?));
