@@ -243,7 +243,9 @@ impl Busy {
             let is_right = match &job.state {
                 JobState::Complete => self.is_active(did) && (job.rev, job.records) == (Some(rev), records),
                 JobState::Unavailable { .. } => !self.is_active(did),
-                JobState::Enqueued | JobState::InProgress | JobState::Failed { .. } => false,
+                // Wanted once more when the program stopped, as an audit does that is not sure.
+                JobState::Enqueued => !self.is_active(did) || (job.rev, job.records) == (Some(rev), records),
+                JobState::InProgress | JobState::Failed { .. } => false,
             };
             let is_done = job.buffered_op_sets == 0 && job.untold.is_empty();
             (!is_right || !is_done).then(|| format!("{did} is at {rev} with {records} records: {job:?}"))

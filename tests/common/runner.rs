@@ -18,7 +18,7 @@ impl Case {
     }
 }
 
-/// Which of them are wanted: names or parts of names, `--exact`, `--skip PART`, `--list`. Other options of the usual test program change nothing.
+/// Which of them are wanted: names or parts of names, `--exact`, `--skip PART`, `--list`. Other options of the usual test program, and those of a test's own, change nothing.
 #[derive(Default)]
 struct Wanted {
     parts: Vec<String>,
@@ -36,7 +36,7 @@ impl Wanted {
                 "--exact" => wanted.exact = true,
                 "--list" => wanted.list = true,
                 "--skip" => wanted.skipped.extend(arguments.next()),
-                "--test-threads" | "--format" | "--color" | "-Z" => _ = arguments.next(),
+                "--test-threads" | "--format" | "--color" | "-Z" | "--seeds" | "--from" | "--store" => _ = arguments.next(),
                 option if option.starts_with('-') => {}
                 _ => wanted.parts.push(argument),
             }

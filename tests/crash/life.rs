@@ -4,16 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atproto_backfill::engine::{Backfiller, FollowOptions, Options};
-use atproto_backfill::fetch::{Backoff, HttpOptions, Pace, PaceOptions, Rate};
-use atproto_backfill::firehose::{ClientOptions, SavePolicy, Upstream};
-use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
+use atproto_backfill::engine::{Backfiller, Options};
 use atproto_backfill::job::{Job, JobState};
 use atproto_backfill::store::Store;
 use atproto_backfill::syntax::Did;
 use serde_json::{Value, json};
 
 use crate::consumer::{self, Lines};
+use crate::following::following;
 use crate::store::Trapped;
 use crate::trap::Trap;
 
@@ -114,25 +112,7 @@ async fn at_rest(backfiller: &Backfiller) {
 }
 
 async fn backfiller(setup: &Setup, store: Arc<dyn Store>, lines: Lines) -> Backfiller {
-    let rate = || Rate::per_second(10_000.0).expect("a rate");
-    let pace =
-        || PaceOptions { host_rate: rate(), host_in_flight: 8.try_into().expect("8"), global_rate: rate(), ..PaceOptions::default() };
-    let plc_url = setup.plc.parse().expect("a URL");
-    let resolver =
-        HttpResolver::new(ResolverOptions { plc_url, development: true, pace: pace(), ..ResolverOptions::default() }).expect("a client");
-    let resolver = CachedResolver::new(resolver, CacheOptions { refresh: Duration::ZERO, ..CacheOptions::default() });
-    let backoff = Backoff { first: Duration::from_millis(20), last: Duration::from_millis(200) };
-    let client = ClientOptions { development: true, backoff, ..ClientOptions::default() };
-    let save = SavePolicy { every: Duration::from_millis(50), events: 50 };
     let options = Options { delivery_records: 24.try_into().expect("24"), ..Options::default() };
-    Backfiller::builder(CONSUMER, store, lines)
-        .options(options)
-        .pace(Pace::new(pace()))
-        .http(HttpOptions { development: true, ..HttpOptions::default() })
-        .resolver(Arc::new(resolver))
-        .follow(FollowOptions { client, save, ..FollowOptions::default() })
-        .upstream(Upstream::relay(&setup.relay).expect("a URL"))
-        .build()
-        .await
-        .expect("a backfiller")
+    let builder = following(CONSUMER, store, lines, &setup.plc, &setup.relay).options(options);
+    builder.build().await.expect("a backfiller")
 }

@@ -15,6 +15,8 @@ mod consumer;
 mod database;
 #[path = "../common/fold.rs"]
 mod fold;
+#[path = "../common/following.rs"]
+mod following;
 #[path = "../common/ground.rs"]
 mod ground;
 mod life;

@@ -42,27 +42,29 @@ fn name(advance: &Advance) -> &'static str {
     }
 }
 
+/// Implements [`Store`] for what has a store: verbs with something around them, verbs that are handed on, and verbs of its own.
 macro_rules! verbs {
     (
-        trapped { $($name:ident($($argument:ident: $of:ty),*) -> $out:ty;)* }
+        $for:ty:
+        around { $($name:ident($($argument:ident: $of:ty),*) -> $out:ty;)* }
         plain { $($read:ident($($read_argument:ident: $read_of:ty),*) -> $read_out:ty;)* }
+        own { $($own:tt)* }
     ) => {
-        impl Store for Trapped {
+        impl Store for $for {
             $(fn $name<'a>(&'a self, $($argument: $of),*) -> StoreFuture<'a, $out> {
                 self.around(stringify!($name), self.store.$name($($argument),*))
             })*
             $(fn $read<'a>(&'a self, $($read_argument: $read_of),*) -> StoreFuture<'a, $read_out> {
                 self.store.$read($($read_argument),*)
             })*
-            fn advance(&self, advance: Advance) -> StoreFuture<'_, Standing> {
-                self.around(name(&advance), self.store.advance(advance))
-            }
+            $($own)*
         }
     };
 }
 
 verbs! {
-    trapped {
+    Trapped:
+    around {
         consumer(name: &'a str) -> ConsumerId;
         enqueue(consumer: ConsumerId, dids: &'a [Did]) -> u64;
         want(consumer: ConsumerId, did: &'a Did) -> bool;
@@ -95,5 +97,9 @@ verbs! {
         in_doubt(job: JobId) -> Vec<RecordPath>;
         manifest(job: JobId, after: Option<&'a RecordPath>, limit: usize) -> Vec<Chunk>;
         audit(consumer: ConsumerId) -> Option<AuditState>;
+    }    own {
+        fn advance(&self, advance: Advance) -> StoreFuture<'_, Standing> {
+            self.around(name(&advance), self.store.advance(advance))
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Stops the process at a place, by going on no more.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -18,7 +18,7 @@ pub(crate) enum Stop {
 /// A place, and how often it is to be come to before the process stops there. Clones are the same trap.
 #[derive(Debug, Clone)]
 pub(crate) struct Trap {
-    place: String,
+    place: Arc<Mutex<String>>,
     left: Arc<AtomicI64>,
     sprung: Arc<AtomicBool>,
     stop: Stop,
@@ -27,7 +27,20 @@ pub(crate) struct Trap {
 impl Trap {
     pub(crate) fn new(place: &str, times: u64, stop: Stop) -> Self {
         let left = Arc::new(AtomicI64::new(i64::try_from(times).expect("few")));
-        Self { place: place.to_owned(), left, sprung: Arc::default(), stop }
+        Self { place: Arc::new(Mutex::new(place.to_owned())), left, sprung: Arc::default(), stop }
+    }
+
+    /// Sets it at another place.
+    #[allow(dead_code, reason = "the oracle does")]
+    pub(crate) fn set(&self, place: &str, times: u64) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place.to_owned();
+        self.left.store(i64::try_from(times).expect("few"), Ordering::SeqCst);
+    }
+
+    /// Stops the process wherever it is.
+    #[allow(dead_code, reason = "the oracle does")]
+    pub(crate) fn spring(&self) {
+        self.sprung.store(true, Ordering::SeqCst);
     }
 
     /// The process is at this place.
@@ -40,7 +53,7 @@ impl Trap {
 
     /// The same for places where nobody can wait: only a process stops there.
     pub(crate) fn reach_now(&self, place: &str) {
-        if place != self.place || self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
+        if place != *self.place.lock().unwrap_or_else(PoisonError::into_inner) || self.left.fetch_sub(1, Ordering::SeqCst) != 1 {
             return;
         }
         match &self.stop {
