@@ -38,6 +38,8 @@ const OF_BIRTH: usize = 5;
 const BIRTH_MS: u64 = 40;
 /// When a life ends, after the program has connected.
 const LIVES_MS: std::ops::RangeInclusive<u64> = 50..=600;
+/// On PostgreSQL a process takes the hosts of one that died a second later.
+const PAUSE_MS: u64 = 1_200;
 /// Every fourth life may end before that, so long after its start; every fourth ends as soon as so many lines have come, of which the last may not be recorded yet.
 const START_MS: u64 = 120;
 const LINES: u64 = 40;
@@ -163,7 +165,8 @@ impl Scene {
         };
         while end.is_none_or(|end| Instant::now() < end) {
             if end.is_none() && self.busy.network.relay().cursors().len() > connections {
-                let more = LIVES_MS.start() + self.busy.up_to(LIVES_MS.end() - LIVES_MS.start());
+                let pause = if self.ground.is_shared() { self.busy.up_to(PAUSE_MS) } else { 0 };
+                let more = LIVES_MS.start() + pause + self.busy.up_to(LIVES_MS.end() - LIVES_MS.start());
                 end = Some(Instant::now() + Duration::from_millis(more));
             }
             assert!(started.elapsed() < CONNECTS_WITHIN, "life {life} does not connect");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::flush::{self, LaneEnd};
+use super::lease::Lease;
 use super::progress::{Progress, progress};
 use super::router::{self, OpSetError};
 use super::{Builder, audit, dispatcher, follow, lanes};
@@ -83,9 +84,13 @@ impl Backfiller {
         if self.started.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let abandoned = self.core.store.recover().await?;
-        if abandoned > 0 {
-            tracing::info!(abandoned, "jobs that a former process left in progress are enqueued again");
+        if let Some(fleet) = self.core.store.fleet() {
+            tokio::spawn(Lease::begin(&self.core, fleet).await?.run());
+        } else {
+            let abandoned = self.core.store.recover().await?;
+            if abandoned > 0 {
+                tracing::info!(abandoned, "jobs that a former process left in progress are enqueued again");
+            }
         }
         self.core.lanes.look_into_store();
         if let Some(follow) = &self.core.follow {
@@ -106,6 +111,21 @@ impl Backfiller {
         let core = &self.core;
         core.stop.cancel();
         core.tracker.close();
+        let ended = self.end().await;
+        core.left.cancel();
+        // What is not given up falls to others when the lease has run out.
+        if let Some(fleet) = core.store.fleet()
+            && self.started.load(Ordering::Acquire)
+            && let Err(error) = fleet.leave().await
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the work of this process is not left to others at once");
+        }
+        ended
+    }
+
+    /// Waits until nothing is in flight, and lets go what takes too long.
+    async fn end(&self) -> Result<(), NotStopped> {
+        let core = &self.core;
         let grace = core.options.stop_grace;
         if tokio::time::timeout(grace, core.tracker.wait()).await.is_ok() {
             return Ok(());
@@ -132,6 +152,9 @@ impl Backfiller {
             dids.iter().for_each(|did| _ = follow.tracked.insert(did.as_str()));
         }
         let added = self.core.store.enqueue(self.core.consumer, dids).await?;
+        if let Some(follow) = &self.core.follow {
+            follow.added.notify_one();
+        }
         self.core.dispatch.notify_one();
         Ok(added)
     }
@@ -155,6 +178,8 @@ impl Backfiller {
             tokio::select! {
                 () = self.core.stop.cancelled() => return Err(EngineError::Stopped),
                 () = settled => {}
+                // What another process or another handle of the store does is announced by nobody.
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
             }
         }
     }

@@ -9,6 +9,7 @@ use super::clock::Clock;
 use super::core::Core;
 use super::follow::{Follow, FollowOptions};
 use super::open::OpenRepos;
+use super::shares::Shares;
 use super::{Backfiller, Options};
 use crate::consumer::{ErasedHandler, Handler};
 use crate::fetch::{ClientError, HttpOptions, HttpSource, Pace, PaceOptions, RepoSource, SpoolBudget, SpoolOptions};
@@ -167,6 +168,7 @@ impl Builder {
         }
         let consumer = self.store.consumer(&self.name).await?;
         let stop = CancellationToken::new();
+        let shares = Arc::new(Shares::new(self.store.fleet().is_some()));
         Ok(Backfiller::new(Core {
             consumer,
             store: self.store,
@@ -178,6 +180,7 @@ impl Builder {
             counters: Default::default(),
             open: Arc::new(OpenRepos::new(stop.clone())),
             lanes: Default::default(),
+            shares,
             follow,
             held: Default::default(),
             dispatch: Notify::new(),
@@ -186,6 +189,7 @@ impl Builder {
             settled: Notify::new(),
             stop,
             abandon: CancellationToken::new(),
+            left: CancellationToken::new(),
             tracker: TaskTracker::new(),
             broken: false.into(),
         }))

@@ -17,6 +17,7 @@ use super::lanes::LaneQueue;
 use super::open::OpenRepos;
 use super::options::Options;
 use super::progress::{Counters, add};
+use super::shares::Shares;
 use crate::consumer::ErasedHandler;
 use crate::fetch::Pace;
 use crate::job::{ConsumerId, Timestamp};
@@ -55,6 +56,8 @@ pub(super) struct Core {
     pub(super) counters: Counters,
     pub(super) open: Arc<OpenRepos>,
     pub(super) lanes: LaneQueue,
+    /// What this process may work on.
+    pub(super) shares: Arc<Shares>,
     /// None when op sets are only handed in.
     pub(super) follow: Option<Arc<Follow>>,
     pub(super) held: Held,
@@ -70,6 +73,8 @@ pub(super) struct Core {
     pub(super) stop: CancellationToken,
     /// What is with the handler is let go once it is cancelled.
     pub(super) abandon: CancellationToken,
+    /// Cancelled when nothing is under way any more: others may have the work.
+    pub(super) left: CancellationToken,
     /// Everything that is under way.
     pub(super) tracker: TaskTracker,
     /// Set when the store is found corrupt or misused: the engine has stopped and says so.
@@ -84,8 +89,10 @@ impl Core {
     /// Reports a failure of the store. One that can never pass stops the engine (I11: loudly).
     pub(super) fn store_failed(&self, action: &'static str, error: &StoreError) {
         if !error.is_retryable() {
-            tracing::error!(error = error as &dyn std::error::Error, "the store is unusable while {action}: stopping");
-            self.broken.store(true, Ordering::Release);
+            // Whatever else was under way will say the same.
+            if !self.broken.swap(true, Ordering::AcqRel) {
+                tracing::error!(error = error as &dyn std::error::Error, "the store is unusable while {action}: stopping");
+            }
             self.stop.cancel();
         } else {
             tracing::warn!(error = error as &dyn std::error::Error, "the store fails while {action}");

@@ -67,8 +67,14 @@ async fn until_answered<'a>(
     let attempts = core.options.handler_attempts.get();
     let mut attempted = 1;
     loop {
+        if !core.shares.are_certain() {
+            return Err(Undelivered::Stopped);
+        }
         let answer = tokio::select! {
+            biased;
             () = core.abandon.cancelled() => return Err(Undelivered::Stopped),
+            // Somebody else may be delivering the same.
+            () = core.shares.lapsed() => return Err(Undelivered::Stopped),
             answer = tokio::time::timeout(core.options.handler_timeout, catching(attempt())) => answer,
         };
         let failure = match answer {

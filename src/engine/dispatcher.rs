@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::follow;
 use super::open::Open;
+use super::shares::Entered;
 use super::worker;
 use crate::fetch::Permit;
 use crate::store::{StoreError, Where};
@@ -107,10 +108,10 @@ impl Dispatcher {
     async fn search(&mut self) -> Result<Duration, StoreError> {
         let now = self.core.now();
         let due = self.core.store.due_hosts(now).await?;
-        for name in due.hosts {
+        for name in due.hosts.into_iter().filter(|name| self.core.shares.holds(Some(name))).collect::<Vec<_>>() {
             self.queue_of(name).more = true;
         }
-        self.unplaced.more |= due.unplaced;
+        self.unplaced.more |= due.unplaced && self.core.shares.holds(None);
         Ok(due.next_retry.map_or(Duration::MAX, |at| now.until(at)))
     }
 
@@ -144,12 +145,14 @@ impl Dispatcher {
     }
 
     fn look_up(&mut self, did: Did) {
+        let Some(entered) = self.core.shares.enter(None) else { return };
         let Some(open) = self.core.open.open(&did) else { return };
         self.looking_up.insert(did.clone());
         let (core, placed) = (Arc::clone(&self.core), self.placed.clone());
         self.core.tracker.spawn(async move {
             let host = worker::place(&core, &open).await;
             close(&core, open);
+            drop(entered);
             // The dispatcher is gone only when the program stops.
             let _ = placed.send((did, host)).await;
         });
@@ -158,7 +161,11 @@ impl Dispatcher {
     /// A look-up has ended: with a host the repo is queued, without one its job has been settled.
     fn placed(&mut self, did: Did, host: Option<String>) {
         self.looking_up.remove(&did);
-        if let Some(host) = host {
+        let Some(host) = host else { return };
+        if !self.core.shares.holds(Some(&host)) {
+            // It may be new, and free.
+            self.core.shares.poke.notify_one();
+        } else {
             let queue = self.queue_of(host);
             // What does not fit is found again: its host is in the store now.
             if queue.dids.len() < QUEUE {
@@ -176,8 +183,9 @@ impl Dispatcher {
         while passed_over < self.turn.len() && !self.core.stop.is_cancelled() {
             let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else { return ready_at };
             let Some(host) = self.turn.pop_front() else { return ready_at };
-            let Some(open) = self.next_of(&host).await else {
-                // The next search finds it again if there is more.
+            let entered = self.core.shares.enter(Some(&host));
+            let Some((open, entered)) = (if entered.is_some() { self.next_of(&host).await } else { None }).zip(entered) else {
+                // The next search finds it again if there is more, and it is this process's.
                 self.queues.remove(&host);
                 continue;
             };
@@ -185,7 +193,7 @@ impl Dispatcher {
             match self.core.pace.try_admit(&host) {
                 Ok(permit) => {
                     passed_over = 0;
-                    self.start(open, host, permit, slot);
+                    self.start(open, entered, host, permit, slot);
                 }
                 Err(wait) => {
                     passed_over += 1;
@@ -219,12 +227,12 @@ impl Dispatcher {
         None
     }
 
-    fn start(&self, open: Open, host: String, permit: Permit, slot: OwnedSemaphorePermit) {
+    fn start(&self, open: Open, entered: Entered, host: String, permit: Permit, slot: OwnedSemaphorePermit) {
         let core = Arc::clone(&self.core);
         self.core.tracker.spawn(async move {
             worker::run(&core, &open, &host, permit).await;
             close(&core, open);
-            drop(slot);
+            drop((entered, slot));
             core.room.notify_one();
         });
     }

@@ -168,8 +168,18 @@ pub(super) fn untold(reason: Untold) -> Unflushed {
     }
 }
 
+/// Tells the process that has the host of a job that there is something to deliver.
+async fn wake(core: &Core, job: &Job) -> Result<(), StoreError> {
+    match core.store.fleet() {
+        Some(fleet) if job.buffered_op_sets > 0 || !job.untold.is_empty() => fleet.wake(job.id).await,
+        Some(_) | None => Ok(()),
+    }
+}
+
 async fn flush_if_complete(core: &Core, open: &Open, ops: &mut u64) -> Result<(), Unflushed> {
     let Some(job) = core.store.job(core.consumer, open.did()).await.map_err(Unflushed::Store)? else { return Ok(()) };
+    // The job may be another's to deliver; and it is he who is woken.
+    let Some(_entered) = core.shares.enter(job.host.as_deref()) else { return wake(core, &job).await.map_err(Unflushed::Store) };
     let Some(job) = tell_account(core, job, open.stop()).await.map_err(untold)? else { return Ok(()) };
     let (JobState::Complete, Some(position)) = (&job.state, job.position()) else { return Ok(()) };
     let claim = Claim::of(&job, open);

@@ -99,7 +99,7 @@ async fn next(core: &Core) -> (Open, u32) {
 async fn page_from_store(core: &Core, after: Option<JobId>) -> Option<JobId> {
     match core.store.unflushed(after, PAGE).await {
         Ok(jobs) => {
-            for job in &jobs {
+            for job in jobs.iter().filter(|job| core.shares.holds(job.host.as_deref())) {
                 if let Some(open) = core.open.open_or_ask(&job.did) {
                     core.lanes.push(open, 0);
                 }

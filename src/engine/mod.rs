@@ -23,10 +23,12 @@ mod flush_plan;
 mod follow;
 mod held;
 mod lanes;
+mod lease;
 mod open;
 mod options;
 mod progress;
 mod router;
+mod shares;
 mod tell;
 mod worker;
 

@@ -25,6 +25,10 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// This process was not heard of for longer than its lease, and others have taken its work. Never retried: what it holds in memory is not true any more.
+    /// A new process takes its part again.
+    #[error("others have taken the work of this process, which did not renew its lease in time")]
+    LeaseLost,
     /// The store holds what this program never writes. Never retried.
     #[error("store corrupt: {what}")]
     Corrupt {
@@ -72,6 +76,7 @@ impl StoreError {
         match self {
             Self::Unavailable { .. } => true,
             Self::OutcomeUnknown { .. }
+            | Self::LeaseLost
             | Self::Corrupt { .. }
             | Self::Illegal(_)
             | Self::OutOfOrder { .. }

@@ -11,6 +11,7 @@ mod audit;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod check;
 mod error;
+mod fleet;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -22,6 +23,7 @@ pub use audit::{AuditId, AuditState};
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use check::{StoreCheck, StoreStats};
 pub use error::StoreError;
+pub use fleet::{Fleet, Renewal, Share};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore};
@@ -78,7 +80,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn place<'a>(&'a self, did: &'a Did, host: &'a str) -> StoreFuture<'a, ()>;
 
     /// Takes every claimable job of one repo, all consumers together: state in progress, a new epoch, atomically; a job is claimed once.
-    /// Empty when there is nothing to claim.
+    /// Empty when there is nothing to claim, or the host of the repo is another process's, or whoever follows an upstream does not know of it yet.
     fn claim<'a>(&'a self, did: &'a Did, now: Timestamp) -> StoreFuture<'a, Vec<Job>>;
 
     /// Routes one op set of one job, by [`route`](crate::job::route) on what this transaction reads, and appends it to the buffer where that says so.
@@ -145,7 +147,8 @@ pub trait Store: Debug + Send + Sync + 'static {
         in_doubt: &'a [RecordPath],
     ) -> StoreFuture<'a, Standing>;
 
-    /// Start-up: every job in progress gets [`JobEvent::Abandoned`]. Returns how many.
+    /// Start-up of a store that is one process's alone: every job in progress gets [`JobEvent::Abandoned`]. Returns how many. Where processes share a store, a host is
+    /// recovered by whoever takes it ([`Fleet::renew`]).
     fn recover(&self) -> StoreFuture<'_, u64>;
 
     /// Remembers that an audit of all jobs is due, from the first; one that is under way is forgotten. `reason` is cut to 512 bytes.
@@ -159,6 +162,11 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Forgets an audit: it is done. `false`, with nothing written, when it has ended or another has begun.
     fn audit_end(&self, consumer: ConsumerId, audit: AuditId) -> StoreFuture<'_, bool>;
+
+    /// What other processes have to do with this store; none when it is one process's alone.
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        None
+    }
 }
 
 /// Whether what was committed is on the disk. Either way a commit is whole or not there, and the end of the process alone undoes none.

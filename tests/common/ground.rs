@@ -64,6 +64,11 @@ impl Ground {
         self.file("backfill.db").to_str().expect("a path in UTF-8").to_owned()
     }
 
+    /// Whether several processes may work on it.
+    pub(crate) fn is_shared(&self) -> bool {
+        is_url(&self.db())
+    }
+
     /// Checks what a process has left. None while its schema is not made yet.
     pub(crate) fn check(&self) -> Option<StoreCheck> {
         match check(&self.db()) {

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ground::Ground;
-use points::{OF_DATABASES, Often, POINTS};
+use points::{OF_DATABASES, OF_ONE, OF_SEVERAL, Often, POINTS};
 use runner::Case;
 use scene::Scene;
 
@@ -52,10 +52,11 @@ fn main() -> ExitCode {
     let mut cases = Vec::new();
     for (name, make) in stores() {
         let durable = name != "memory";
+        let of_it = if name == "postgres" { OF_SEVERAL } else { OF_ONE };
         if durable {
             cases.push(Case::new(format!("{name}::opening"), move || opening::walk(make, if is_full() { 1 } else { 3 })));
         }
-        for (number, &(point, often)) in POINTS.iter().chain(OF_DATABASES.iter().filter(|_| durable)).enumerate() {
+        for (number, &(point, often)) in POINTS.iter().chain(of_it).chain(OF_DATABASES.iter().filter(|_| durable)).enumerate() {
             let (runtime, seed) = (Arc::clone(&runtime), seed.wrapping_add(number as u64));
             let run = move || {
                 let Some(ground) = make(point) else { return };

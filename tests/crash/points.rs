@@ -19,8 +19,6 @@ pub(crate) enum Often {
 /// sets, `position` the one at the end of a checkout, `finish` the one between the last row of a buffer and the complete job.
 pub(crate) const POINTS: &[(&str, Often)] = &[
     ("after:consumer", Often::EachLife),
-    ("before:recover", Often::EachLife),
-    ("after:recover", Often::EachLife),
     ("before:enqueue", Often::Many),
     ("after:enqueue", Often::Many),
     ("after:upstream", Often::EachLife),
@@ -63,10 +61,26 @@ pub(crate) const POINTS: &[(&str, Often)] = &[
     ("after:purge", Often::Many),
     ("before:audit_begin", Often::EachLife),
     ("after:audit_begin", Often::EachLife),
+];
+
+/// Places where the store is one process's alone.
+pub(crate) const OF_ONE: &[(&str, Often)] = &[
+    ("before:recover", Often::EachLife),
+    ("after:recover", Often::EachLife),
     ("before:audit_checkpoint", Often::EachLife),
     ("after:audit_checkpoint", Often::EachLife),
     ("before:audit_end", Often::EachLife),
     ("after:audit_end", Often::EachLife),
+];
+
+/// Places where others may share the store.
+pub(crate) const OF_SEVERAL: &[(&str, Often)] = &[
+    ("before:renew", Often::Few),
+    ("after:renew", Often::Few),
+    ("before:know", Often::EachLife),
+    ("after:know", Often::EachLife),
+    ("before:audited", Often::EachLife),
+    ("after:audited", Often::EachLife),
 ];
 
 /// Places within a database's own machinery: the acts are done and not committed, and committed but not answered.

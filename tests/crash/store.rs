@@ -1,12 +1,14 @@
 //! A store with a trap before and after each verb that writes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use atproto_backfill::firehose::SavedCursor;
 use atproto_backfill::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use atproto_backfill::manifest::Chunk;
 use atproto_backfill::store::{
-    AccountRoute, Advance, AuditId, AuditState, DueHosts, IntentId, ManifestChange, Standing, Store, StoreFuture, Totals, UpstreamId, Where,
+    AccountRoute, Advance, AuditId, AuditState, DueHosts, Fleet, IntentId, ManifestChange, Renewal, Share, Standing, Store, StoreFuture,
+    Totals, UpstreamId, Where,
 };
 use atproto_backfill::syntax::{Did, RecordPath, Seq};
 use futures::FutureExt;
@@ -97,9 +99,54 @@ verbs! {
         in_doubt(job: JobId) -> Vec<RecordPath>;
         manifest(job: JobId, after: Option<&'a RecordPath>, limit: usize) -> Vec<Chunk>;
         audit(consumer: ConsumerId) -> Option<AuditState>;
-    }    own {
+    }
+    own {
+        fn fleet(&self) -> Option<&dyn Fleet> {
+            self.store.fleet().map(|_| self as &dyn Fleet)
+        }
+
         fn advance(&self, advance: Advance) -> StoreFuture<'_, Standing> {
             self.around(name(&advance), self.store.advance(advance))
         }
+    }
+}
+
+impl Trapped {
+    /// Asked for only where the store has one.
+    fn its_fleet(&self) -> &dyn Fleet {
+        self.store.fleet().expect("a store that others may share")
+    }
+}
+
+impl Fleet for Trapped {
+    fn lease(&self) -> Duration {
+        self.its_fleet().lease()
+    }
+    fn renew<'a>(&'a self, upstreams: &'a [String]) -> StoreFuture<'a, Renewal> {
+        self.around("renew", self.its_fleet().renew(upstreams))
+    }
+    fn give_up<'a>(&'a self, hosts: &'a [(String, Duration)]) -> StoreFuture<'a, ()> {
+        self.its_fleet().give_up(hosts)
+    }
+    fn leave(&self) -> StoreFuture<'_, ()> {
+        self.its_fleet().leave()
+    }
+    fn wake(&self, job: JobId) -> StoreFuture<'_, ()> {
+        self.its_fleet().wake(job)
+    }
+    fn newcomers(&self, consumer: ConsumerId, after: Option<JobId>, limit: usize) -> StoreFuture<'_, Vec<Job>> {
+        self.its_fleet().newcomers(consumer, after, limit)
+    }
+    fn known<'a>(&'a self, upstream: &'a str) -> StoreFuture<'a, Option<JobId>> {
+        self.its_fleet().known(upstream)
+    }
+    fn know(&self, job: JobId) -> StoreFuture<'_, ()> {
+        self.around("know", self.its_fleet().know(job))
+    }
+    fn unaudited(&self, consumer: ConsumerId, audit: AuditId) -> StoreFuture<'_, Vec<Share>> {
+        self.its_fleet().unaudited(consumer, audit)
+    }
+    fn audited<'a>(&'a self, consumer: ConsumerId, audit: AuditId, shares: &'a [Share]) -> StoreFuture<'a, bool> {
+        self.around("audited", self.its_fleet().audited(consumer, audit, shares))
     }
 }

@@ -148,23 +148,6 @@ async fn a_newer_schema_is_refused_and_left_alone(ground: impl Ground) {
     assert!(ground.tables() > 8);
 }
 
-async fn a_database_in_use_is_not_opened_a_second_time(ground: impl Ground) {
-    let store = ground.open().unwrap();
-    let error = ground.open().unwrap_err();
-    assert!(matches!(error, StoreError::InUse { ref path } if path.ends_with(&ground.name())), "{error:?}");
-    drop(store);
-    ground.open().unwrap();
-}
-
-async fn of_several_starts_at_once_one_has_the_database(ground: impl Ground) {
-    let opened: Vec<_> = std::thread::scope(|scope| {
-        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| ground.open())).collect();
-        starts.into_iter().map(|start| start.join().unwrap()).collect()
-    });
-    let refused = opened.iter().filter(|opened| matches!(opened, Err(StoreError::InUse { .. }))).count();
-    assert_eq!((opened.iter().flatten().count(), refused), (1, 3), "{opened:?}");
-}
-
 over_both!(
     a_database_that_is_opened_again_holds_what_it_held,
     what_was_asked_for_before_a_drop_is_written,
@@ -172,6 +155,4 @@ over_both!(
     text_that_this_program_never_writes_is_corruption_and_is_loud,
     migrations_go_up_and_down_and_up_again,
     a_newer_schema_is_refused_and_left_alone,
-    a_database_in_use_is_not_opened_a_second_time,
-    of_several_starts_at_once_one_has_the_database,
 );

@@ -9,6 +9,8 @@ mod database;
 mod both;
 mod check;
 #[cfg(feature = "postgres")]
+mod fleet;
+#[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
 mod relay;

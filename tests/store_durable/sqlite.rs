@@ -239,3 +239,24 @@ fn a_store_always_closes() {
         assert!(closings.recv_timeout(Duration::from_secs(30)).is_ok(), "closing {closing} does not end");
     }
 }
+
+#[test]
+fn a_database_in_use_is_not_opened_a_second_time() {
+    let ground = File::new();
+    let store = ground.open().unwrap();
+    let error = ground.open().unwrap_err();
+    assert!(matches!(error, StoreError::InUse { ref path } if path.ends_with(&ground.name())), "{error:?}");
+    drop(store);
+    ground.open().unwrap();
+}
+
+#[test]
+fn of_several_starts_at_once_one_has_the_database() {
+    let ground = File::new();
+    let opened: Vec<_> = std::thread::scope(|scope| {
+        let starts: Vec<_> = (0..4).map(|_| scope.spawn(|| ground.open())).collect();
+        starts.into_iter().map(|start| start.join().unwrap()).collect()
+    });
+    let refused = opened.iter().filter(|opened| matches!(opened, Err(StoreError::InUse { .. }))).count();
+    assert_eq!((opened.iter().flatten().count(), refused), (1, 3), "{opened:?}");
+}

@@ -36,6 +36,7 @@ impl Audit {
 
     async fn list_host(&self, name: &str, host: &HostJobs, last: JobId) -> Result<HashSet<JobId>, StoreError> {
         let mut done = HashSet::new();
+        let Some(_entered) = self.core.shares.enter(Some(name)) else { return Ok(done) };
         let Some(mut line) = self.hosts.line(&self.core, name, &host.some).await else { return Ok(done) };
         let (mut cursor, mut pages, mut bad) = (None, 0, 0);
         while let Some(page) = line.page(cursor.as_deref()).await {

@@ -4,6 +4,8 @@
 //! What goes out: [`Store::want`](crate::store::Store::want). A crash or a stop interrupts it at its last checkpoint, and the next process goes on there; a second
 //! gap while it runs has it begin anew, because what it is done with may have moved since.
 //!
+//! Where several processes share a store, each audits what it has, from the first job: the audit ends when that is done with all hosts.
+//!
 //! Looked at are complete jobs, and unavailable ones, whose account may have become active meanwhile. One that waits for a checkout is left alone, because
 //! its checkout begins later than the audit did; one in the middle of a checkout is looked at when that is over, because its repo may have been fetched before the gap.
 //!
@@ -17,12 +19,14 @@
 mod ask;
 mod hosts;
 mod list;
+mod scope;
 mod verdict;
 mod walk;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::scope::Scope;
 use self::walk::Audit;
 use super::backoff;
 use super::core::Core;
@@ -30,6 +34,8 @@ use crate::store::{AuditState, StoreError};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How often it is looked whether another process has begun an audit, or left a part of one.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Has all jobs audited, from the first, whatever audit is under way. Durable once this returns.
 ///
@@ -53,6 +59,7 @@ pub(super) async fn run(core: Arc<Core>) {
         };
         let wait = match ran {
             Ok(true) => continue,
+            Ok(false) if core.store.fleet().is_some() => LOOK_EVERY,
             Ok(false) => Duration::MAX,
             Err(error) => {
                 core.store_failed("auditing", &error);
@@ -72,10 +79,18 @@ pub(super) async fn run(core: Arc<Core>) {
 async fn run_one(core: &Arc<Core>) -> Result<bool, StoreError> {
     let Some(state) = core.store.audit(core.consumer).await? else { return Ok(false) };
     let AuditState { id, ref reason, after, passed, .. } = state;
+    let scope = Scope::of(core, id).await?;
+    if scope.is_empty() {
+        // All that is left of it is other processes'; or nothing, when several were done with the last at the same time.
+        if let Some(fleet) = core.store.fleet() {
+            fleet.audited(core.consumer, id, &[]).await?;
+        }
+        return Ok(false);
+    }
     tracing::info!(reason, passed, "audit {}", if after.is_some() { "goes on" } else { "begins" });
     let before = core.counters.read();
-    let mut audit = Audit::new(Arc::clone(core), &state);
-    if audit.walk().await? && core.store.audit_end(core.consumer, id).await? {
+    let mut audit = Audit::new(Arc::clone(core), &state, scope);
+    if audit.walk().await? && audit.end().await? {
         let now = core.counters.read();
         let (audited, moved) = (now.audited - before.audited, now.audit_moved - before.audit_moved);
         let failed = now.audit_failed - before.audit_failed;

@@ -9,6 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::super::core::Core;
 use super::super::progress::add;
 use super::hosts::Hosts;
+use super::scope::Scope;
 use super::verdict::{Said, Verdict, is_asked_about, verdict};
 use crate::job::{Epoch, Job, JobId, JobState};
 use crate::store::{AuditId, AuditState, StoreError};
@@ -27,6 +28,7 @@ const SOME: usize = 6;
 pub(super) struct Audit {
     pub(super) core: Arc<Core>,
     id: AuditId,
+    scope: Scope,
     pub(super) hosts: Hosts,
     /// The last job that was read, and how many were up to it.
     pub(super) after: Option<JobId>,
@@ -54,9 +56,9 @@ pub(super) struct HostJobs {
 }
 
 impl Audit {
-    pub(super) fn new(core: Arc<Core>, state: &AuditState) -> Self {
+    pub(super) fn new(core: Arc<Core>, state: &AuditState, scope: Scope) -> Self {
         let AuditState { id, after, passed, .. } = *state;
-        Self { core, id, hosts: Hosts::default(), after, passed, under_way: BTreeMap::new(), held_at: None }
+        Self { core, id, scope, hosts: Hosts::default(), after, passed, under_way: BTreeMap::new(), held_at: None }
     }
 
     /// Walks from where the audit is to the last job. `false`: another audit has begun.
@@ -92,7 +94,7 @@ impl Audit {
             let Some(job) = jobs.last() else { break };
             last = Some(job.id);
             read += jobs.len() as u64;
-            for job in jobs.into_iter().filter(|job| is_asked_about(&job.state)) {
+            for job in jobs.into_iter().filter(|job| is_asked_about(&job.state) && self.scope.holds(job.host.as_deref())) {
                 let Some(host) = job.host else { continue };
                 let host = hosts.entry(host).or_default();
                 host.jobs += 1;
@@ -120,7 +122,7 @@ impl Audit {
     /// Asks about jobs, several hosts at once.
     async fn ask(&mut self, jobs: Vec<Job>) -> Result<(), StoreError> {
         let mut by_host: HashMap<String, Vec<Did>> = HashMap::new();
-        for job in jobs {
+        for job in jobs.into_iter().filter(|job| self.scope.holds(job.host.as_deref())) {
             match (&job.state, &job.host) {
                 (JobState::InProgress, _) => _ = self.under_way.insert(job.id, (job.did, job.epoch)),
                 (state, _) if !is_asked_about(state) => {}
@@ -134,6 +136,8 @@ impl Audit {
     }
 
     async fn ask_host(&self, name: &str, repos: &[Did]) -> Result<(), StoreError> {
+        // Otherwise it is about to be another process's, which will ask it.
+        let Some(_entered) = self.core.shares.enter(Some(name)) else { return Ok(()) };
         let mut line = self.hosts.line(&self.core, name, repos).await;
         for did in repos {
             let said = match &mut line {
@@ -191,9 +195,21 @@ impl Audit {
         Ok(())
     }
 
-    /// Records how far it is. `false`: another audit has begun.
+    /// Records that the walk has ended; `true` if the audit has, too.
+    pub(super) async fn end(&self) -> Result<bool, StoreError> {
+        let (store, consumer) = (&self.core.store, self.core.consumer);
+        match store.fleet() {
+            Some(fleet) => fleet.audited(consumer, self.id, &self.scope.kept(&self.core)).await,
+            None => store.audit_end(consumer, self.id).await,
+        }
+    }
+
+    /// Records how far it is, where all jobs are looked at. `false`: another audit has begun.
     async fn checkpoint(&self) -> Result<bool, StoreError> {
         let store = &self.core.store;
+        if !self.scope.is_all() {
+            return Ok(store.audit(self.core.consumer).await?.is_some_and(|state| state.id == self.id));
+        }
         match self.held_at.unwrap_or((self.after, self.passed)) {
             (Some(after), passed) => store.audit_checkpoint(self.core.consumer, self.id, after, passed).await,
             (None, _) => Ok(store.audit(self.core.consumer).await?.is_some_and(|state| state.id == self.id)),

@@ -12,6 +12,7 @@
 
 mod connection;
 mod intake;
+mod lead;
 mod look_up;
 mod options;
 mod provers;
@@ -23,8 +24,9 @@ mod source;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub use self::options::{FollowOptions, Track};
 pub use self::source::UpstreamProgress;
@@ -53,6 +55,8 @@ pub(super) struct Follow {
     sources: Mutex<Vec<Arc<Source>>>,
     /// Upstreams that have a cursor or are connected, so that nothing more can be missed of them.
     attached: watch::Sender<usize>,
+    /// Told when this process has added repos.
+    pub(super) added: Notify,
     dropped: Mutex<BTreeMap<&'static str, u64>>,
     gaps: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -70,9 +74,15 @@ impl Follow {
             intake: Arc::new(intake),
             sources: Mutex::default(),
             attached: watch::Sender::new(0),
+            added: Notify::new(),
             dropped: Mutex::default(),
             gaps: Mutex::default(),
         }
+    }
+
+    /// The names of the upstreams.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.upstreams.iter().map(|upstream| upstream.name().to_owned()).collect()
     }
 
     /// Counts an event that is not taken because it is not true.
@@ -114,7 +124,7 @@ pub struct FollowProgress {
     pub gaps: BTreeMap<&'static str, u64>,
 }
 
-/// Reads which repos are followed, and begins to follow every upstream.
+/// Reads which repos are followed, and begins to follow every upstream, or those that fall to this process.
 pub(super) async fn start(core: &Arc<Core>, follow: &Arc<Follow>) -> Result<(), StoreError> {
     let mut after = None;
     loop {
@@ -125,13 +135,23 @@ pub(super) async fn start(core: &Arc<Core>, follow: &Arc<Follow>) -> Result<(), 
             None => break,
         }
     }
-    for upstream in &follow.upstreams {
-        let (id, saved) = core.store.upstream(upstream.name()).await?;
-        let source = Arc::new(Source::new(upstream.clone(), id, saved));
-        follow.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&source));
-        core.tracker.spawn(save::run(Arc::clone(core), Arc::clone(follow), Arc::clone(&source), saved));
-        core.tracker.spawn(connection::run(Arc::clone(core), Arc::clone(follow), source, saved));
+    if core.store.fleet().is_some() {
+        core.tracker.spawn(lead::run(Arc::clone(core), Arc::clone(follow), after));
+        return Ok(());
     }
+    for upstream in &follow.upstreams {
+        begin(core, follow, upstream).await?;
+    }
+    Ok(())
+}
+
+/// Begins to follow an upstream.
+async fn begin(core: &Arc<Core>, follow: &Arc<Follow>, upstream: &Upstream) -> Result<(), StoreError> {
+    let (id, saved) = core.store.upstream(upstream.name()).await?;
+    let source = Arc::new(Source::new(upstream.clone(), id, saved));
+    follow.sources.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&source));
+    core.tracker.spawn(save::run(Arc::clone(core), Arc::clone(follow), Arc::clone(&source), saved));
+    core.tracker.spawn(connection::run(Arc::clone(core), Arc::clone(follow), source, saved));
     Ok(())
 }
 
@@ -141,8 +161,27 @@ pub(super) async fn attached(core: &Core, follow: &Follow) {
     tokio::select! {
         () = core.stop.cancelled() => {}
         _ = attached.wait_for(|count| *count >= follow.upstreams.len()) => {}
+        () = attached_by_others(core, follow) => {}
         () = tokio::time::sleep(follow.options.first_connection) => {
             tracing::warn!("not every upstream is connected: checkouts begin, and what connects later begins with an audit");
+        }
+    }
+}
+
+/// Waits until every upstream has a cursor, whoever follows it. Forever, where no others can.
+async fn attached_by_others(core: &Core, follow: &Follow) {
+    const LOOK_EVERY: Duration = Duration::from_millis(500);
+    if core.store.fleet().is_none() {
+        return std::future::pending().await;
+    }
+    for upstream in &follow.upstreams {
+        loop {
+            match core.store.upstream(upstream.name()).await {
+                Ok((_, Some(_))) => break,
+                Ok((_, None)) => {}
+                Err(error) => core.store_failed("reading a cursor", &error),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 }

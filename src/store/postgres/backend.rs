@@ -17,6 +17,13 @@ pub(super) const GROUP: usize = 64;
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 pub(super) const SIZE: &str = "SELECT pg_database_size(current_database()) AS n";
 pub(super) const FOR_CHANGE: &str = " FOR UPDATE OF job";
+/// What another process is changing is not to be had now.
+pub(super) const FOR_CLAIM: &str = " FOR UPDATE OF job SKIP LOCKED";
+/// That the host of a job, or the duty for jobs without one, is not another process's; and that whoever follows an upstream knows of its repo, so that no event is
+/// passed over from the claim on.
+pub(super) const MAY_BE_CLAIMED: &str = "NOT EXISTS (SELECT FROM host AS its WHERE its.id = job.host AND its.holder <> current_setting('backfill.process')::bigint) \
+     AND (job.host IS NOT NULL OR NOT EXISTS (SELECT FROM duty WHERE duty.name = 'unplaced' AND duty.holder <> current_setting('backfill.process')::bigint)) \
+     AND NOT EXISTS (SELECT FROM duty WHERE duty.name <> 'unplaced' AND duty.holder IS NOT NULL AND coalesce(duty.known, 0) < job.id)";
 /// In this form no index on the consumer can be taken for it: while the tables are still empty that looks as good as the one on the repo, and the plan stays.
 pub(super) const OF_CONSUMER: &str = "job.consumer + 0 = ";
 pub(super) const NEXT_CONSUMER: &str = "nextval('consumer_number')";
@@ -26,6 +33,17 @@ pub(super) const NEXT_CONSUMER: &str = "nextval('consumer_number')";
 pub(super) fn is_corruption(kind: &DatabaseErrorKind, information: &dyn DatabaseErrorInformation) -> bool {
     const WORDS: [&str; 3] = ["invalid page in block", "corrupt", "chunk number"];
     matches!(kind, DatabaseErrorKind::Unknown) && WORDS.iter().any(|words| information.message().contains(words))
+}
+
+/// Whether another process stands in the way, for longer than it commonly takes to commit. The error's code does not come through diesel: on a server that does
+/// not speak English the act fails, as one that can be done again.
+pub(super) fn is_contended(error: &diesel::result::Error) -> bool {
+    const WORDS: [&str; 2] = ["due to lock timeout", "deadlock detected"];
+    match error {
+        diesel::result::Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
+        diesel::result::Error::DatabaseError(_, information) => WORDS.iter().any(|words| information.message().contains(words)),
+        _ => false,
+    }
 }
 
 /// Whether a connection, which is in no transaction, can be used no more. To be asked when something has failed: diesel does not notice a loss that a
@@ -53,7 +71,8 @@ impl Number {
     }
 }
 
-/// The savepoint that each act has. One round trip to the next one, none to the first, which comes with the transaction.
+/// The savepoint that each act has. One round trip to the next one. The first comes behind the look whether this process is still known, whose lock must stay
+/// when the act is undone.
 pub(super) mod savepoint {
     use diesel::connection::SimpleConnection;
     use diesel::prelude::*;
@@ -61,9 +80,8 @@ pub(super) mod savepoint {
     use super::Connection;
 
     /// For the first act of a transaction.
-    #[allow(clippy::unnecessary_wraps, reason = "the other backend's can fail")]
-    pub(in super::super) fn first(_: &mut Connection) -> QueryResult<()> {
-        Ok(())
+    pub(in super::super) fn first(connection: &mut Connection) -> QueryResult<()> {
+        connection.batch_execute("SAVEPOINT act")
     }
 
     /// For another act.
@@ -74,5 +92,10 @@ pub(super) mod savepoint {
     /// Undoes what the act has done.
     pub(in super::super) fn undo(connection: &mut Connection) -> QueryResult<()> {
         connection.batch_execute("ROLLBACK TO act")
+    }
+
+    /// Before what comes behind the last act: who waits there has all that he needs but that, so that it can be waited for.
+    pub(in super::super) fn last(connection: &mut Connection) -> QueryResult<()> {
+        connection.batch_execute("RELEASE act; SET LOCAL lock_timeout = 0")
     }
 }

@@ -6,11 +6,15 @@ use crate::job::ConsumerId;
 use crate::store::rules::Body;
 use crate::syntax::Did;
 
+/// Names the advisory lock between those who add jobs, who share it, and those who read which are new: "new jobs" in ASCII.
+pub(super) const NEW_JOBS: i64 = 0x6e65_7720_6a6f_6273;
 /// How many repos are sent at once, so that one statement ends in good time.
 const AT_ONCE: usize = 10_000;
 
 /// Adds jobs that are not there yet, in the order of the list. Returns how many were added.
 pub(super) fn enqueue(tx: &mut Tx<'_>, of: ConsumerId, dids: &[Did]) -> Act<u64> {
+    // Whoever follows an upstream reads new jobs by their ids, and must miss none that is still to be committed.
+    diesel::sql_query(format!("SELECT pg_advisory_xact_lock_shared({NEW_JOBS})")).execute(tx.connection)?;
     let mut added = 0;
     for dids in dids.chunks(AT_ONCE) {
         let names: Vec<&str> = dids.iter().map(Did::as_str).collect();

@@ -1,8 +1,10 @@
-//! The store on PostgreSQL, 14 or later: one database, one process.
+//! The store on PostgreSQL, 14 or later: one database, one process or several.
 
 mod address;
 mod backend;
 mod enqueue;
+mod fleet;
+mod machine;
 mod place;
 mod session;
 #[path = "../sql/mod.rs"]
@@ -10,24 +12,28 @@ mod session;
 mod sql;
 mod writing;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 pub use self::place::PostgresOptions;
 
 use self::PostgresStore as Database;
 use self::place::Place;
-use self::writing::Writing;
-use super::{StoreCheck, StoreError, StoreStats};
+use self::writing::{Member, Writing};
+use super::{Fleet, StoreCheck, StoreError, StoreStats};
 
-/// A durable store in one PostgreSQL database, held by one process at a time.
+/// A durable store in one PostgreSQL database, which several processes may share; see [`Fleet`].
 ///
-/// That is what an advisory lock is for, which the session that writes holds: no session without the lock ever writes. So the server must be reached
-/// directly, or through a pooler that pools whole sessions. Dropping the store waits until everything that was asked for is written.
+/// The server must be reached directly, or through a pooler that pools whole sessions. Dropping the store waits until everything that was asked for is written.
 ///
-/// A connection that is lost is opened anew for the next act. When it was lost in the middle of a commit, whether that was done is asked of the server, by the
-/// number of the transaction, before anything else; acts wait for that, and for a server that does not come back within a minute they fail as
+/// A connection that is lost is opened anew for the next act. When it was lost in the middle of a commit, whether that was done is found out, by a count of commits in the
+/// database, before anything else; acts wait for that, and for a server that does not come back within a minute they fail as
 /// [`StoreError::OutcomeUnknown`].
 #[derive(Debug)]
 pub struct PostgresStore {
     threads: sql::Threads,
+    member: Arc<Member>,
+    lease: Duration,
 }
 
 impl PostgresStore {
@@ -35,7 +41,7 @@ impl PostgresStore {
     /// The database exists, its encoding is UTF8, and the role may make tables in it.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] when another process has it, [`StoreError::NewerSchema`], and [`StoreError::Unavailable`] when it cannot be opened.
+    /// [`StoreError::NewerSchema`], and [`StoreError::Unavailable`] when it cannot be opened.
     pub fn open(url: &str) -> Result<Self, StoreError> {
         Self::open_with(url, PostgresOptions::default())
     }
@@ -46,9 +52,11 @@ impl PostgresStore {
     /// As [`PostgresStore::open`].
     pub fn open_with(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let place = Place::new(url, options)?;
-        let mut writing = Writing::new(place.clone());
-        writing.with_connection(sql::migrate)?;
-        Ok(Self { threads: sql::Threads::start(place, writing, backend::Numbers)? })
+        let (member, lease) = (Arc::new(Member::new()), place.lease());
+        let mut writing = Writing::new(place.clone(), Arc::clone(&member));
+        writing.with_connection(|connection| session::alone(connection, sql::migrate))?;
+        writing.join()?;
+        Ok(Self { threads: sql::Threads::start(place, writing, backend::Numbers)?, member, lease })
     }
 
     /// Reads the whole database in one snapshot, and says what no history of acts leads to. Nothing is changed; another process may work with it meanwhile. Blocks.
@@ -65,5 +73,10 @@ impl PostgresStore {
     /// As [`PostgresStore::check`].
     pub fn stats(url: &str) -> Result<StoreStats, StoreError> {
         sql::stats(&mut Place::new(url, PostgresOptions::default())?.connect_reader()?)
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "the other database has none")]
+    fn as_fleet(&self) -> Option<&dyn Fleet> {
+        Some(self)
     }
 }

@@ -6,6 +6,7 @@ use diesel::pg::PgConnection;
 use diesel::prelude::*;
 
 use super::address::Address;
+use super::session::LOCK_TIMEOUT;
 use super::sql::from_sql;
 use crate::store::{Durability, StoreError};
 
@@ -16,13 +17,20 @@ pub struct PostgresOptions {
     pub durability: Durability,
     /// How long opening a connection may take, for each address of the server; whole seconds, at least 2. A URL that has a `connect_timeout` keeps it. Default: 10 s.
     pub connect_timeout: Duration,
+    /// How long this process keeps its part of the work without being heard of; then another takes it. Three seconds at least. Default: 30 s.
+    pub lease: Duration,
     /// How long one statement may take, waiting for locks included; past it, what it belongs to fails as unavailable. Default: 30 s.
     pub statement_timeout: Duration,
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { durability: Durability::Full, connect_timeout: Duration::from_secs(10), statement_timeout: Duration::from_secs(30) }
+        Self {
+            durability: Durability::Full,
+            connect_timeout: Duration::from_secs(10),
+            lease: Duration::from_secs(30),
+            statement_timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -42,6 +50,11 @@ impl Place {
     pub(super) fn new(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let address = Address::parse(url).map_err(|why| StoreError::Unavailable { action: "opening the database", source: why.into() })?;
         Ok(Self { address, options })
+    }
+
+    /// How long this process keeps its shares without a renewal.
+    pub(super) fn lease(&self) -> Duration {
+        self.options.lease.max(Duration::from_secs(3))
     }
 
     /// A connection that may write.
@@ -65,9 +78,11 @@ impl Place {
             Durability::Normal => "off",
         };
         let timeout = self.options.statement_timeout.as_millis().max(1);
+        // A process that is held up in the midst of a transaction keeps others from taking its work.
+        let idle = timeout.min(self.lease().as_millis());
         let settings = format!(
-            "SET synchronous_commit = {synchronous}; SET statement_timeout = {timeout}; SET idle_in_transaction_session_timeout = {timeout}; \
-             SET default_transaction_isolation = 'read committed'; {PLANS}"
+            "SET synchronous_commit = {synchronous}; SET statement_timeout = {timeout}; SET idle_in_transaction_session_timeout = {idle}; \
+             SET default_transaction_isolation = 'read committed'; {LOCK_TIMEOUT}; {PLANS}"
         );
         connection.batch_execute(&settings).map_err(|error| from_sql(error, "opening the database"))?;
         Ok(connection)

@@ -1,13 +1,22 @@
 //! What a session asks the server about itself.
 
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
 use diesel::pg::{Pg, PgConnection};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Double, Integer, Text};
 
 use super::sql::from_sql;
 use crate::store::StoreError;
 
+/// Names the advisory lock of whoever brings the schema up to date: "backfill" in ASCII.
+const MIGRATING: i64 = 0x6261_636b_6669_6c6c;
+/// How long a statement waits for another process before its act makes way: each may have locked what the other waits for.
+pub(super) const LOCK_TIMEOUT: &str = "SET lock_timeout = '200ms'";
+/// How long a host is left alone when it passes from one process to another, so that both together keep its pace.
+pub(super) const HAND_OVER: &str = "interval '1 second'";
 /// The oldest server that the store works with, as it says it.
 const OLDEST: i32 = 140_000;
 
@@ -41,41 +50,75 @@ impl ServerProcess {
         Ok(found)
     }
 
-    /// Ends it, if it is still there, and waits for that.
-    pub(super) fn end(&self, connection: &mut PgConnection) -> QueryResult<()> {
-        let end = "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2";
-        diesel::sql_query(end).bind::<Integer, _>(self.pid).bind::<Text, _>(&self.begun).execute(connection).map(drop)
+    /// Ends it, if it is still there; `true` once it is gone.
+    pub(super) fn end(&self, connection: &mut PgConnection) -> QueryResult<bool> {
+        diesel::dsl::sql::<Bool>("SELECT coalesce(bool_and(pg_terminate_backend(pid, 2000)), TRUE) FROM pg_stat_activity WHERE pid = ")
+            .bind::<Integer, _>(self.pid)
+            .sql(" AND backend_start::text = ")
+            .bind::<Text, _>(&self.begun)
+            .get_result(connection)
     }
 }
 
-/// Takes an advisory lock for the session, if nobody has it.
-pub(super) fn lock(connection: &mut PgConnection, key: i64) -> QueryResult<bool> {
-    diesel::dsl::sql::<Bool>("SELECT pg_try_advisory_lock(").bind::<BigInt, _>(key).sql(")").get_result(connection)
+/// Has others wait that bring the schema up to date, or waits for them.
+pub(super) fn alone<T>(
+    connection: &mut PgConnection,
+    act: impl FnOnce(&mut PgConnection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let failed = |error| from_sql(error, "opening the database");
+    let lock = |verb: &str| diesel::sql_query(format!("SELECT pg_advisory_{verb}({MIGRATING})"));
+    connection.batch_execute("SET lock_timeout = 0").map_err(failed)?;
+    lock("lock").execute(connection).map_err(failed)?;
+    let done = act(connection);
+    lock("unlock").execute(connection).map_err(failed)?;
+    connection.batch_execute(LOCK_TIMEOUT).map_err(failed)?;
+    done
 }
 
-/// The number of the transaction that a session is in; none when it has written nothing.
-pub(super) fn transaction(connection: &mut PgConnection) -> QueryResult<Option<String>> {
-    TransactionNumber.get_result(connection)
+/// Makes this process known, with a lease; answers by what number.
+pub(super) fn join(connection: &mut PgConnection, place: &str, lease: Duration) -> QueryResult<i64> {
+    diesel::dsl::sql::<BigInt>("INSERT INTO process (place, expires, working, commits) VALUES (")
+        .bind::<Text, _>(place)
+        .sql(", clock_timestamp() + make_interval(secs => ")
+        .bind::<Double, _>(lease.as_secs_f64())
+        .sql("), FALSE, 0) RETURNING id")
+        .get_result(connection)
 }
 
-/// What became of a transaction: "committed", "aborted" or "in progress"; none for one that the server does not remember.
-pub(super) fn status(connection: &mut PgConnection, number: &str) -> QueryResult<Option<String>> {
-    diesel::dsl::sql::<Nullable<Text>>("SELECT pg_xact_status(").bind::<Text, _>(number).sql("::xid8)").get_result(connection)
+/// Has the session say for which process it works.
+pub(super) fn work_for(connection: &mut PgConnection, process: i64) -> QueryResult<()> {
+    connection.batch_execute(&format!("SET backfill.process = '{process}'"))
 }
 
-/// Asked at every commit, so it is kept prepared.
+/// Forgets this process. What it held is free, hosts after a pause.
+pub(super) fn part(connection: &mut PgConnection, process: i64) -> QueryResult<()> {
+    connection.batch_execute(&format!(
+        "BEGIN; UPDATE host SET free_at = clock_timestamp() + {HAND_OVER} WHERE holder = {process}; DELETE FROM process WHERE id = {process}; COMMIT"
+    ))
+}
+
+/// How many commits of a process were done; none when it is not known any more.
+pub(super) fn commits(connection: &mut PgConnection, process: i64) -> QueryResult<Option<i64>> {
+    let commits = diesel::dsl::sql::<BigInt>("SELECT commits FROM process WHERE id = ").bind::<BigInt, _>(process);
+    commits.get_result(connection).optional()
+}
+
+/// Numbers the commit of a transaction; no row for a process that is not known any more. One that is stays known until the transaction ends: nobody takes what it
+/// holds. Part of every transaction, so it is kept prepared.
 #[derive(Debug, QueryId)]
-struct TransactionNumber;
+pub(super) struct CountCommit(pub(super) i64);
 
-impl Query for TransactionNumber {
-    type SqlType = Nullable<Text>;
+impl Query for CountCommit {
+    type SqlType = BigInt;
 }
 
-impl RunQueryDsl<PgConnection> for TransactionNumber {}
+impl RunQueryDsl<PgConnection> for CountCommit {}
 
-impl QueryFragment<Pg> for TransactionNumber {
+impl QueryFragment<Pg> for CountCommit {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql("SELECT pg_current_xact_id_if_assigned()::text");
+        out.push_sql("UPDATE process SET commits = commits + 1 WHERE id = ");
+        out.push_bind_param::<BigInt, _>(&self.0)?;
+        out.push_sql(" RETURNING commits");
         Ok(())
     }
 }

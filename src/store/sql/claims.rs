@@ -58,17 +58,17 @@ impl Tx<'_> {
         for body in bodies {
             paths.extend(OpSet::decode_paths(Bytes::from(body))?);
         }
-        self.insert_intent(id, epoch, paths)?;
+        self.insert_intent(id, epoch, &paths)?;
         Ok(dropped)
     }
 
-    fn insert_intent(&mut self, id: JobId, epoch: Epoch, paths: BTreeSet<RecordPath>) -> Act<IntentId> {
-        let paths: Vec<RecordPath> = paths.into_iter().collect();
+    fn insert_intent(&mut self, id: JobId, epoch: Epoch, paths: &BTreeSet<RecordPath>) -> Act<IntentId> {
+        let paths: Vec<RecordPath> = paths.iter().cloned().collect();
         let put = PutIntent { id: self.numbers.next(), job: id.0, epoch: epoch.0, paths: encode_paths(&paths)? };
         Ok(IntentId(put.get_result(self.connection)?))
     }
 
-    pub(super) fn intend(&mut self, id: JobId, epoch: Epoch, paths: BTreeSet<RecordPath>) -> Act<Option<IntentId>> {
+    pub(super) fn intend(&mut self, id: JobId, epoch: Epoch, paths: &BTreeSet<RecordPath>) -> Act<Option<IntentId>> {
         match self.body(id)? {
             Some((_, body)) if body.is_held_by(epoch) => self.insert_intent(id, epoch, paths).map(Some),
             Some(_) | None => Ok(None),
@@ -125,7 +125,7 @@ impl Tx<'_> {
         epoch: Epoch,
         event: &JobEvent,
         failure: &str,
-        in_doubt: BTreeSet<RecordPath>,
+        in_doubt: &BTreeSet<RecordPath>,
     ) -> Act<Standing> {
         let Some((of, before)) = self.body(id)? else { return Ok(Standing::Superseded) };
         if before.epoch != epoch {

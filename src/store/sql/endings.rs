@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
-use super::backend::{Connection, Db, FOR_CHANGE};
+use super::backend::{Connection, Db, FOR_CHANGE, FOR_CLAIM};
 
 /// The first row only.
 #[derive(Debug, Clone, Copy, QueryId)]
@@ -13,6 +13,10 @@ pub(super) struct One<Q>(Q);
 #[derive(Debug, Clone, Copy, QueryId)]
 pub(super) struct ForChange<Q>(Q);
 
+/// Rows of jobs that are to be claimed: as [`ForChange`], but without those that somebody else is changing.
+#[derive(Debug, Clone, Copy, QueryId)]
+pub(super) struct ForClaim<Q>(Q);
+
 pub(super) trait Endings: Sized {
     fn one(self) -> One<Self> {
         One(self)
@@ -20,6 +24,10 @@ pub(super) trait Endings: Sized {
 
     fn for_change(self) -> ForChange<Self> {
         ForChange(self)
+    }
+
+    fn for_claim(self) -> ForClaim<Self> {
+        ForClaim(self)
     }
 }
 
@@ -44,3 +52,4 @@ macro_rules! ended {
 }
 ended!(One, " LIMIT 1");
 ended!(ForChange, FOR_CHANGE);
+ended!(ForClaim, FOR_CLAIM);

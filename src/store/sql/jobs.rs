@@ -4,6 +4,7 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::Bool;
 
+use super::backend::MAY_BE_CLAIMED;
 use super::endings::Endings as _;
 use super::fault::Act;
 use super::of_consumer::OfConsumer;
@@ -115,10 +116,10 @@ impl Tx<'_> {
         let rows: Vec<(i64, Option<String>, i64, BodyRow)> = job::table
             .inner_join(repo::table.on(repo::id.eq(job::repo)))
             .left_join(host::table.on(host::id.nullable().eq(job::host)))
-            .filter(repo::did.eq(of.as_str()).and(job::due_at.le(now.0)))
+            .filter(repo::did.eq(of.as_str()).and(job::due_at.le(now.0)).and(sql::<Bool>(MAY_BE_CLAIMED)))
             .order(job::id)
             .select((job::id, host::name.nullable(), job::consumer, BodyRow::as_select()))
-            .for_change()
+            .for_claim()
             .load(self.connection)?;
         let mut claimed = Vec::with_capacity(rows.len());
         for (id, host, consumer, row) in rows {
@@ -134,7 +135,12 @@ impl Tx<'_> {
     pub(super) fn recover(&mut self) -> Act<u64> {
         // Spelled out, because the index holds only these rows and a bound value could be another.
         let ids: Vec<i64> = job::table.filter(sql::<Bool>("state = 'in_progress'")).select(job::id).load(self.connection)?;
-        for &id in &ids {
+        self.abandon(&ids)
+    }
+
+    /// Enqueues jobs again that were in progress. Returns how many.
+    pub(in crate::store) fn abandon(&mut self, ids: &[i64]) -> Act<u64> {
+        for &id in ids {
             let Some((of, before)) = self.body(JobId(id))? else { continue };
             let mut after = before.clone();
             let buffer = after.on(&JobEvent::Abandoned)?;
@@ -150,6 +156,6 @@ pub(super) fn jobs_of(rows: Vec<JobRow>) -> Act<Vec<Job>> {
 }
 
 /// Makes DIDs of rows.
-pub(super) fn dids_of(rows: impl IntoIterator<Item = String>) -> Act<Vec<Did>> {
+pub(in crate::store) fn dids_of(rows: impl IntoIterator<Item = String>) -> Act<Vec<Did>> {
     rows.into_iter().map(|text| did(|| "repo".to_owned(), &text)).collect()
 }

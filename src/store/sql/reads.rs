@@ -45,7 +45,7 @@ pub(super) fn job(connection: &mut Connection, of: ConsumerId, did: &Did) -> Act
     row.map(super::rows::job_of).transpose()
 }
 
-pub(super) fn jobs(connection: &mut Connection, of: ConsumerId, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
+pub(in crate::store) fn jobs(connection: &mut Connection, of: ConsumerId, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
     let after = after.map_or(i64::MIN, |after| after.0);
     let rows: Vec<JobRow> = named_jobs()
         .filter(job::consumer.eq(of.0).and(job::id.gt(after)))

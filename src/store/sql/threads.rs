@@ -37,11 +37,11 @@ impl Threads {
         Ok(started)
     }
 
-    /// Has the writing thread do something, in a transaction, and waits for the commit.
-    pub(super) async fn write<T, F>(&self, action: &'static str, act: F) -> Result<T, StoreError>
+    /// Has the writing thread do something, in a transaction, and waits for the commit. The act may be run again, when all it did before was undone.
+    pub(crate) async fn write<T, F>(&self, action: &'static str, act: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Tx<'_>) -> Act<T> + Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> Act<T> + Send + 'static,
     {
         let (command, answer) = writer::command(action, act);
         let writer = self.writer.as_ref().ok_or_else(|| gone(action))?;
@@ -50,7 +50,7 @@ impl Threads {
     }
 
     /// Has a reading thread read something.
-    pub(super) async fn read<T, F>(&self, action: &'static str, act: F) -> Result<T, StoreError>
+    pub(crate) async fn read<T, F>(&self, action: &'static str, act: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Connection) -> Act<T> + Send + 'static,

@@ -10,11 +10,15 @@ use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Route, Timestamp};
 use crate::manifest::Chunk;
 use crate::store::{
-    AccountRoute, Advance, AuditId, AuditState, DueHosts, IntentId, Standing, Store, StoreFuture, Totals, UpstreamId, Where,
+    AccountRoute, Advance, AuditId, AuditState, DueHosts, Fleet, IntentId, Standing, Store, StoreFuture, Totals, UpstreamId, Where,
 };
 use crate::syntax::{Did, RecordPath, Seq};
 
 impl Store for Database {
+    fn fleet(&self) -> Option<&dyn Fleet> {
+        self.as_fleet()
+    }
+
     fn consumer<'a>(&'a self, name: &'a str) -> StoreFuture<'a, ConsumerId> {
         let name = name.to_owned();
         self.threads.write("naming a consumer", move |tx| tx.consumer(&name)).boxed()
@@ -130,7 +134,7 @@ impl Store for Database {
 
     fn intend<'a>(&'a self, job: JobId, epoch: Epoch, paths: &'a [RecordPath]) -> StoreFuture<'a, Option<IntentId>> {
         let paths = paths.iter().cloned().collect();
-        self.threads.write("recording an intent", move |tx| tx.intend(job, epoch, paths)).boxed()
+        self.threads.write("recording an intent", move |tx| tx.intend(job, epoch, &paths)).boxed()
     }
 
     fn in_doubt(&self, job: JobId) -> StoreFuture<'_, Vec<RecordPath>> {
@@ -155,7 +159,7 @@ impl Store for Database {
         in_doubt: &'a [RecordPath],
     ) -> StoreFuture<'a, Standing> {
         let (failure, in_doubt) = (failure.to_owned(), in_doubt.iter().cloned().collect());
-        self.threads.write("settling a job", move |tx| tx.settle(job, epoch, &event, &failure, in_doubt)).boxed()
+        self.threads.write("settling a job", move |tx| tx.settle(job, epoch, &event, &failure, &in_doubt)).boxed()
     }
 
     fn recover(&self) -> StoreFuture<'_, u64> {

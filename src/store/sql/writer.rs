@@ -1,13 +1,14 @@
 //! The one thread that writes. Acts that wait in its queue are committed together, each in a savepoint of its own:
 //! one that fails fails alone, and none is answered before its commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 
-use super::backend::{Connection, GROUP, NotCommitted, Numbers, Writing, savepoint};
-use super::fault::Act;
+use super::backend::{Connection, GROUP, NotCommitted, Numbers, Writing, is_contended, savepoint};
+use super::fault::{Act, Fault};
 use super::statements::AddToTotal;
 use crate::job::ConsumerId;
 use crate::store::StoreError;
@@ -15,6 +16,8 @@ use crate::store::rules::Tally;
 
 /// The most acts that wait; whoever comes then waits for room.
 pub(super) const QUEUE: usize = 1024;
+/// How long an act is tried again that another process stands in the way of.
+const CONTENTION: Duration = Duration::from_secs(10);
 
 /// What an act works with: the connection in its transaction, and what the whole commit sums up.
 pub(crate) struct Tx<'a> {
@@ -33,22 +36,35 @@ pub(super) trait Command: Send {
     fn answer(self: Box<Self>, commit_failed: Option<NotCommitted>);
 }
 
-/// That a savepoint is to be undone; why, the command keeps.
-pub(super) struct Undo;
+/// That a savepoint is to be undone.
+pub(super) enum Undo {
+    /// The act has failed; why, the command keeps.
+    Failed,
+    /// Another process stands in its way: to be tried again in another commit, since the other may wait for what this one has locked. Others may overtake it:
+    /// whoever needs an order waits for the answer.
+    Contended,
+}
 
 struct Waiting<T, F> {
     action: &'static str,
-    act: Option<F>,
+    act: F,
     outcome: Option<Result<T, StoreError>>,
     asker: oneshot::Sender<Result<T, StoreError>>,
+    /// When another process first stood in its way.
+    contended: Option<Instant>,
 }
 
-impl<T: Send, F: FnOnce(&mut Tx<'_>) -> Act<T> + Send> Command for Waiting<T, F> {
+impl<T: Send, F: FnMut(&mut Tx<'_>) -> Act<T> + Send> Command for Waiting<T, F> {
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), Undo> {
-        let Some(act) = self.act.take() else { return Ok(()) };
-        let outcome = act(tx).map_err(|fault| fault.into_error(self.action));
-        let undo = if outcome.is_ok() { Ok(()) } else { Err(Undo) };
-        self.outcome = Some(outcome);
+        let outcome = (self.act)(tx);
+        if let Err(Fault::Sql(error)) = &outcome
+            && is_contended(error)
+            && self.contended.get_or_insert_with(Instant::now).elapsed() < CONTENTION
+        {
+            return Err(Undo::Contended);
+        }
+        let undo = if outcome.is_ok() { Ok(()) } else { Err(Undo::Failed) };
+        self.outcome = Some(outcome.map_err(|fault| fault.into_error(self.action)));
         undo
     }
 
@@ -67,10 +83,10 @@ impl<T: Send, F: FnOnce(&mut Tx<'_>) -> Act<T> + Send> Command for Waiting<T, F>
 pub(super) fn command<T, F>(action: &'static str, act: F) -> (Box<dyn Command>, oneshot::Receiver<Result<T, StoreError>>)
 where
     T: Send + 'static,
-    F: FnOnce(&mut Tx<'_>) -> Act<T> + Send + 'static,
+    F: FnMut(&mut Tx<'_>) -> Act<T> + Send + 'static,
 {
     let (asker, answer) = oneshot::channel();
-    (Box::new(Waiting { action, act: Some(act), outcome: None, asker }), answer)
+    (Box::new(Waiting { action, act, outcome: None, asker, contended: None }), answer)
 }
 
 /// The writing thread.
@@ -86,9 +102,15 @@ impl Writer {
 
     /// Works until nobody can send any more, and the queue is empty.
     pub(super) fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Command>>) {
-        while let Some(first) = queue.blocking_recv() {
-            let mut group = Group { done: Vec::new(), next: Some(first), numbers: &mut self.numbers };
+        let mut contended = VecDeque::new();
+        loop {
+            let next = if contended.is_empty() { queue.blocking_recv() } else { queue.try_recv().ok().or_else(|| contended.pop_front()) };
+            let Some(first) = next else { return };
+            let mut group =
+                Group { done: Vec::new(), next: Some(first), before: contended, contended: VecDeque::new(), numbers: &mut self.numbers };
             let failed = self.writing.transact(|connection| group.run(connection, &mut queue)).err();
+            contended = group.before;
+            contended.append(&mut group.contended);
             for command in group.done.into_iter().chain(group.next) {
                 command.answer(failed.clone());
             }
@@ -100,6 +122,9 @@ impl Writer {
 struct Group<'a> {
     done: Vec<Box<dyn Command>>,
     next: Option<Box<dyn Command>>,
+    /// Acts that another process stood in the way of, in the commits before and in this one.
+    before: VecDeque<Box<dyn Command>>,
+    contended: VecDeque<Box<dyn Command>>,
     numbers: &'a mut Numbers,
 }
 
@@ -112,19 +137,26 @@ impl Group<'_> {
             let mut tx = Tx { connection: &mut *connection, tallies: BTreeMap::new(), numbers: self.numbers };
             let ran = command.run(&mut tx);
             let tallies = tx.tallies;
-            self.done.push(command);
+            match ran {
+                Ok(()) | Err(Undo::Failed) => self.done.push(command),
+                Err(Undo::Contended) => self.contended.push_back(command),
+            }
             match ran {
                 Ok(()) => tallies.iter().for_each(|(&of, tally)| sums.entry(of).or_default().add(tally)),
-                Err(Undo) => savepoint::undo(connection)?,
+                Err(_) => savepoint::undo(connection)?,
             }
+            // Those that waited already come behind one that did not, so that neither keeps the other waiting for long.
             if self.done.len() < GROUP
-                && let Ok(next) = queue.try_recv()
+                && let Some(next) = self.before.pop_front().or_else(|| queue.try_recv().ok())
             {
                 self.next = Some(next);
                 savepoint::next(connection)?;
             }
         }
-        let changed = sums.iter().filter(|(_, tally)| **tally != Tally::default());
-        changed.map(|(of, tally)| AddToTotal { consumer: of.0, tally }.execute(connection)).try_for_each(|added| added.map(drop))
+        sums.retain(|_, tally| *tally != Tally::default());
+        if !sums.is_empty() {
+            savepoint::last(connection)?;
+        }
+        sums.iter().map(|(of, tally)| AddToTotal { consumer: of.0, tally }.execute(connection)).try_for_each(|added| added.map(drop))
     }
 }

@@ -21,6 +21,8 @@ pub(super) const SNAPSHOT: &str = "BEGIN";
 pub(super) const SIZE: &str = "SELECT page_count * page_size AS n FROM pragma_page_count(), pragma_page_size()";
 /// Whoever writes is alone.
 pub(super) const FOR_CHANGE: &str = "";
+pub(super) const FOR_CLAIM: &str = "";
+pub(super) const MAY_BE_CLAIMED: &str = "TRUE";
 pub(super) const OF_CONSUMER: &str = "job.consumer = ";
 pub(super) const NEXT_CONSUMER: &str = "(SELECT coalesce(max(id), 0) + 1 FROM consumer)";
 
@@ -28,6 +30,11 @@ pub(super) const NEXT_CONSUMER: &str = "(SELECT coalesce(max(id), 0) + 1 FROM co
 pub(super) fn is_corruption(kind: &DatabaseErrorKind, information: &dyn DatabaseErrorInformation) -> bool {
     let message = information.message();
     matches!(kind, DatabaseErrorKind::Unknown) && (message.contains("malformed") || message.contains("not a database"))
+}
+
+/// Whoever writes is alone.
+pub(super) fn is_contended(_: &diesel::result::Error) -> bool {
+    false
 }
 
 /// A connection to a file is not lost.
@@ -84,6 +91,12 @@ pub(super) mod savepoint {
     /// Undoes what the act has done.
     pub(in super::super) fn undo(connection: &mut Connection) -> QueryResult<()> {
         Fixed("ROLLBACK TO act").execute(connection).map(drop)
+    }
+
+    /// Before what comes behind the last act.
+    #[allow(clippy::unnecessary_wraps, reason = "the other backend's can fail")]
+    pub(in super::super) fn last(_: &mut Connection) -> QueryResult<()> {
+        Ok(())
     }
 }
 

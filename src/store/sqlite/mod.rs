@@ -14,7 +14,7 @@ pub use self::place::SqliteOptions;
 
 use self::SqliteStore as Database;
 use self::place::Place;
-use super::{StoreCheck, StoreError, StoreStats};
+use super::{Fleet, StoreCheck, StoreError, StoreStats};
 
 /// A durable store in one SQLite file, held by one process at a time.
 ///
@@ -65,5 +65,10 @@ impl SqliteStore {
     /// As [`SqliteStore::check`].
     pub fn stats(path: impl AsRef<Path>) -> Result<StoreStats, StoreError> {
         sql::stats(&mut Place::new(path.as_ref(), SqliteOptions::default()).connect_onlooker()?)
+    }
+
+    #[allow(clippy::unused_self, reason = "the other database's answers by itself")]
+    fn as_fleet(&self) -> Option<&dyn Fleet> {
+        None
     }
 }

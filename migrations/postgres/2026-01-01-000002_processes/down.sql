@@ -1,0 +1,6 @@
+DROP TABLE audited;
+DROP TABLE wake;
+DROP TABLE duty;
+ALTER TABLE host DROP COLUMN free_at;
+ALTER TABLE host DROP COLUMN holder;
+DROP TABLE process;
