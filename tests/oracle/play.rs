@@ -98,7 +98,7 @@ async fn program(network: &Network, store: &Arc<dyn Store>, consumer: &Arc<Consu
         buffer_bytes: 20_000,
         delivery_records: 16.try_into().expect("16"),
         handler_attempts: 2.try_into().expect("2"),
-        stop_grace: Duration::from_secs(2),
+        stop_grace: Duration::from_secs(15),
         ..Options::default()
     };
     let (store, taking) =
