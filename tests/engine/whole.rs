@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atproto_backfill::job::Route;
 use atproto_backfill::sim::{Sizes, World, Writer, WriterOptions};
 use atproto_backfill::store::{MemoryStore, Store};
 
@@ -36,6 +37,11 @@ async fn written_to_meanwhile(store: Arc<dyn Store>) {
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
     let (writer, mut op_sets) =
         Writer::start(&rig.world, WriterOptions { per_second: 2000.0, limit: 4000, seed: 12, ..WriterOptions::default() });
+    // No checkout has begun yet, however fast they will be.
+    for _ in 0..50 {
+        let op_set = op_sets.recv().await.unwrap();
+        assert_eq!(rig.backfiller.buffer(&op_set).await.unwrap(), Route::Discarded);
+    }
     rig.backfiller.start().await.unwrap();
     while let Some(op_set) = op_sets.recv().await {
         rig.backfiller.buffer(&op_set).await.unwrap();
