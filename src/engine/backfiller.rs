@@ -113,8 +113,9 @@ impl Backfiller {
         core.tracker.close();
         let ended = self.end().await;
         core.left.cancel();
-        // What is not given up falls to others when the lease has run out.
-        if let Some(fleet) = core.store.fleet()
+        // What is not given up falls to others when the lease has run out; so it has to where something may still be with the handler.
+        if ended.is_ok()
+            && let Some(fleet) = core.store.fleet()
             && self.started.load(Ordering::Acquire)
             && let Err(error) = fleet.leave().await
         {
