@@ -126,10 +126,10 @@ impl Fleet for Trapped {
         self.around("renew", self.its_fleet().renew(upstreams))
     }
     fn give_up<'a>(&'a self, hosts: &'a [(String, Duration)]) -> StoreFuture<'a, ()> {
-        self.its_fleet().give_up(hosts)
+        self.around("give_up", self.its_fleet().give_up(hosts))
     }
     fn leave(&self) -> StoreFuture<'_, ()> {
-        self.its_fleet().leave()
+        self.around("leave", self.its_fleet().leave())
     }
     fn wake(&self, job: JobId) -> StoreFuture<'_, ()> {
         self.its_fleet().wake(job)

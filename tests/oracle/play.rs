@@ -280,6 +280,10 @@ impl Player {
     /// Another program, after so many commits.
     async fn restart(&mut self, commits: u8) -> Result<(), String> {
         (0..commits).for_each(|commit| self.write(&self.did(commit.into()), 1, self.figures.programs * 1_000 + u64::from(commit)));
+        // Others would notice that a process has died; this one has the store still.
+        if let Some(fleet) = self.store.fleet() {
+            timely(fleet.leave()).await?;
+        }
         self.consumer.restarted(self.jobs().await?.into_iter().map(|job| (job.did, job.rev)));
         (self.backfiller, self.trap, self.stopped) = program(&self.network, &self.store, &self.consumer).await;
         self.figures.programs += 1;
