@@ -199,7 +199,16 @@ async fn not_fetched(core: &Core, identity: &Identity, failure: &CheckoutFailure
                 remember_host(core, &now).await;
                 End::Released { in_doubt: Vec::new() }
             }
-            Ok(_) | Err(_) => end_of(failure),
+            Ok(_) => end_of(failure),
+            // Where the account is now is not known, so that what this host says is not the last word on it.
+            Err(unknown) => match unknown.disposition() {
+                Disposition::Unavailable(_) => end_of(failure),
+                Disposition::Failed(_) => end_of(&unknown),
+                Disposition::Refused(pause) => {
+                    core.held.hold(&identity.did, pause);
+                    End::Refused
+                }
+            },
         },
         Disposition::Failed(_) | Disposition::Refused(_) => end_of(failure),
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atproto_backfill::job::{FailureKind, Job, JobState, UnavailableStatus};
-use atproto_backfill::sim::{AccountStatus, Ending, Fault, Missing, Position, RetryHint, Rule, Sizes, World};
+use atproto_backfill::sim::{AccountStatus, Ending, Endpoint, Fault, Missing, Position, RetryHint, Rule, Sizes, World};
 use atproto_backfill::syntax::Did;
 
 use crate::rig::Rig;
@@ -100,6 +100,22 @@ async fn accounts_that_are_not_to_be_had_are_unavailable_and_not_tried_again() {
         assert!(rig.folder.repo(&did).records.is_empty(), "{named}");
         rig.backfiller.stop().await.unwrap();
     }
+}
+
+/// It may be the host that the account has left who says so.
+#[tokio::test]
+async fn an_account_that_its_host_has_not_is_not_given_up_while_the_directory_is_out() {
+    let rig = Rig::new(World::builder().seed(29).hosts(2).repos(1)).await;
+    let did = rig.world.dids()[0].clone();
+    rig.backfiller.start().await.unwrap();
+    assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
+    let faults = rig.network.faults();
+    let gone = faults.inject(Rule::new(Fault::Account(AccountStatus::Deactivated)).did(&did).endpoint(Endpoint::GetRepo));
+    let out = faults.inject(Rule::new(Fault::Status(500, "InternalServerError")).endpoint(Endpoint::DidDocument));
+    let job = rig.backfiller.backfill_repo(&did).await.unwrap();
+    assert!(matches!(job.state, JobState::Failed { .. }), "{job:?}");
+    assert!(faults.fired(gone) > 0 && faults.fired(out) > 0);
+    rig.backfiller.stop().await.unwrap();
 }
 
 #[tokio::test]
