@@ -10,13 +10,17 @@ use atproto_backfill::store::{Store, Where};
 use atproto_backfill::syntax::Did;
 use futures::StreamExt;
 
+use super::clock::Clock;
 use super::database::Database;
 
 /// The sizes of the backlog, as far as they are asked for.
 const SIZES: [u64; 3] = [10_000, 1_000_000, 10_000_000];
 const HOSTS: u64 = 2_800;
-/// How many repos are enqueued by one call.
-const AT_ONCE: u64 = 10_000;
+/// How many repos the store enqueues at each size, and by one call.
+const ENQUEUED: u64 = 5_000;
+const AT_ONCE: u64 = 500;
+const STRANGERS: u64 = 1 << 40;
+const PLACE_NEW: &str = "UPDATE repo SET host = id % 28 + 1 WHERE host IS NULL; UPDATE job SET host = (SELECT host FROM repo WHERE repo.id = job.repo) WHERE host IS NULL;";
 /// What a dispatcher reads ahead of a host.
 const PAGE: usize = 64;
 /// Claims under way at once.
@@ -26,33 +30,60 @@ const BATCH: usize = 500;
 const BATCHES: usize = 5;
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-pub(crate) async fn measure(database: &Database, most: u64) {
+pub(crate) async fn measure(database: &Database, most: u64, shape: Shape) {
     let store = &*database.store;
     let consumer = store.consumer("backlog@1").await.expect("consumer");
     database.execute(&hosts());
     let (mut there, mut first) = (0, None);
     for size in SIZES.into_iter().filter(|&size| size <= most.max(SIZES[0])) {
-        let started = Instant::now();
-        enqueue(store, consumer, there..size).await;
-        let rate = (size - there) as f64 / started.elapsed().as_secs_f64();
-        println!("backlog of {size}: {rate:.0} repos enqueued a second since the last");
+        database.execute(&filling(database.is_file(), consumer, there..size - ENQUEUED, shape));
+        database.tidy();
+        let clock = Clock::start();
+        enqueue(store, consumer, there..there + ENQUEUED).await;
+        clock.passed().print(&format!("backlog of {size}: repos enqueued"), ENQUEUED, "with the others there");
         there = size;
-        let unplaced = claims(store, Shape::Unplaced).await;
-        unplaced.print(size, "no host known");
-        place(database);
-        let placed = claims(store, Shape::Placed).await;
-        placed.print(size, "2,800 hosts, skewed");
-        let (unplaced_first, placed_first) = *first.get_or_insert((unplaced.each(), placed.each()));
-        println!(
-            "backlog of {size}: a claim costs {:.2} of what it costs with {} (no host known), {:.2} (placed)",
-            unplaced.each() / unplaced_first,
-            SIZES[0],
-            placed.each() / placed_first
-        );
+        if shape == Shape::Placed {
+            database.execute(PLACE_NEW);
+        }
+        let claims = claims(store, shape).await;
+        claims.print(size, shape);
+        let first = *first.get_or_insert(claims.each());
+        println!("backlog of {size}: a claim costs {:.2} of what it costs with {}", claims.each() / first, SIZES[0]);
         if let Some(bytes) = database.file_size() {
             println!("backlog of {size}: {:.0} bytes for each job", bytes as f64 / size as f64);
         }
     }
+}
+
+/// Jobs as the store would add them, without the hours that it takes to write each alone: their order has nothing to do with that of their DIDs.
+fn filling(is_file: bool, consumer: ConsumerId, range: std::ops::Range<u64>, shape: Shape) -> String {
+    // Far from the ids that the store gives.
+    let from = STRANGERS + range.start * 2;
+    let number = range.end - range.start;
+    let host = match shape {
+        Shape::Unplaced => "NULL".to_owned(),
+        Shape::Placed => format!("CASE WHEN n % 2 = 0 THEN (n / 2) % 28 + 1 ELSE (n / 2) % {HOSTS} + 1 END"),
+    };
+    let (numbers, did) = if is_file {
+        (
+            format!("WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < {number})"),
+            "printf('%024d', n + {from})",
+        )
+    } else {
+        (format!("WITH numbers (n) AS (SELECT generate_series(0::bigint, {number} - 1))"), "lpad((n + {from})::text, 24, '0')")
+    };
+    let did = did.replace("{from}", &from.to_string());
+    // 7,919 has no divisor in common with the numbers of jobs here, so that every repo has its turn.
+    format!(
+        "BEGIN;
+         {numbers} INSERT INTO repo (id, did, host) SELECT {from} + n, 'did:plc:' || {did}, {host} FROM numbers;
+         {numbers} INSERT INTO job (id, consumer, repo, host, state, due_at, epoch, failures, failure, records, buffered_op_sets, buffered_bytes)
+         SELECT {from} + n, {}, {from} + n * 7919 % {number}, (SELECT host FROM repo WHERE repo.id = {from} + n * 7919 % {number}), 'enqueued', 0, 0, 0, '', 0, 0, 0
+         FROM numbers;
+         UPDATE total SET enqueued = enqueued + {number} WHERE consumer = {};
+         COMMIT;",
+        consumer.0, consumer.0
+    )
 }
 
 /// DIDs in no order, as they are.
@@ -78,17 +109,8 @@ fn hosts() -> String {
     })
 }
 
-/// Gives every repo a host: half of them to 28 large ones, the others to all.
-fn place(database: &Database) {
-    database.execute(&format!(
-        "UPDATE repo SET host = CASE WHEN id % 2 = 0 THEN (id / 2) % 28 + 1 ELSE (id / 2) % {HOSTS} + 1 END WHERE host IS NULL;
-         UPDATE job SET host = (SELECT repo.host FROM repo WHERE repo.id = job.repo) WHERE host IS NULL;"
-    ));
-    database.tidy();
-}
-
 #[derive(Clone, Copy, PartialEq)]
-enum Shape {
+pub(crate) enum Shape {
     Unplaced,
     Placed,
 }
@@ -107,7 +129,11 @@ impl Claims {
         (self.due + self.claim).as_secs_f64() / BATCH as f64
     }
 
-    fn print(&self, size: u64, shape: &str) {
+    fn print(&self, size: u64, shape: Shape) {
+        let shape = match shape {
+            Shape::Unplaced => "no host known",
+            Shape::Placed => "2,800 hosts, skewed",
+        };
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
         println!(
             "backlog of {size}, {shape}: {:.0} claims a second ({:.1} us each: {:.1} to find it, {:.1} to claim and settle it); all hosts searched in {:.0} us, totals {:.0} us",

@@ -1,7 +1,6 @@
 //! What checkouts and live ops cost the store.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use atproto_backfill::job::{BufferSeq, ConsumerId, Job, Position};
 use atproto_backfill::manifest::{Chunk, Edit};
@@ -9,6 +8,7 @@ use atproto_backfill::repo::Link;
 use atproto_backfill::store::{Advance, ManifestChange, Store};
 use atproto_backfill::syntax::RecordPath;
 
+use super::clock::Clock;
 use super::database::Database;
 use super::manifest::{build, link};
 use super::op_sets::op_set;
@@ -27,34 +27,31 @@ pub(crate) async fn measure(database: &Database, chunks: &[Chunk], paths: &[Reco
 /// One million records in one go: the writer's time alone.
 async fn bulk(store: &dyn Store, consumer: ConsumerId, chunks: &[Chunk]) {
     let job = claimed(store, consumer, &did(0)).await;
-    let started = Instant::now();
+    let clock = Clock::start();
     for part in chunks.chunks(4) {
         let append = Advance { manifest: ManifestChange::Append(part.to_vec()), ..advance(&job) };
         store.advance(append).await.expect("advance");
     }
-    let elapsed = started.elapsed();
-    let entries: u64 = chunks.iter().map(|chunk| u64::from(chunk.entries)).sum();
-    println!("manifest entries acknowledged: {:.0} a second, one job, a commit for every 4 chunks", entries as f64 / elapsed.as_secs_f64());
+    let passed = clock.passed();
+    let entries = chunks.iter().map(|chunk| u64::from(chunk.entries)).sum();
+    passed.print("manifest entries acknowledged", entries, "one job, a commit for every 4 chunks");
 }
 
 /// Repos of 500 records, completed as a checkout does it, and the room that they take.
 async fn repos(store: &Arc<dyn Store>, consumer: ConsumerId, paths: &[RecordPath], links: &[Link]) {
-    let started = Instant::now();
+    let clock = Clock::start();
     for (n, (paths, links)) in paths.chunks(500).zip(links.chunks(500)).enumerate() {
         let job = claimed(&**store, consumer, &did(1 + n as u64)).await;
         let position = Some(Position { rev: rev(0), data: Some(link(0)) });
         let manifest = ManifestChange::Append(build(paths, links));
         store.advance(Advance { manifest, position, finish: true, ..advance(&job) }).await.expect("advance");
     }
-    println!(
-        "checkouts: {:.0} repos of 500 records a second, one after the other",
-        (paths.len() / 500) as f64 / started.elapsed().as_secs_f64()
-    );
+    clock.passed().print("checkouts", paths.len() as u64 / 500, "repos of 500 records, one after the other");
 }
 
 /// Ops of many repos, each appended, read and advanced as a lane does it, 256 repos at once.
 async fn live(store: &Arc<dyn Store>, consumer: ConsumerId) {
-    let started = Instant::now();
+    let clock = Clock::start();
     let lanes = (0..256u64).map(|lane| {
         let store = Arc::clone(store);
         tokio::spawn(async move {
@@ -73,7 +70,7 @@ async fn live(store: &Arc<dyn Store>, consumer: ConsumerId) {
     for lane in lanes.collect::<Vec<_>>() {
         lane.await.expect("a lane");
     }
-    println!("live: {:.0} pairs of append and advance a second", LIVE_PAIRS as f64 / started.elapsed().as_secs_f64());
+    clock.passed().print("live", LIVE_PAIRS, "pairs of append and advance");
 }
 
 async fn pair(store: &dyn Store, consumer: ConsumerId, job: &Job, round: u64) {

@@ -60,6 +60,11 @@ impl Database {
         }
     }
 
+    /// Whether it is SQLite's.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self.place, Place::File(_))
+    }
+
     /// The bytes of the database's file, if it is one.
     pub(crate) fn file_size(&self) -> Option<u64> {
         match &self.place {

@@ -2,12 +2,13 @@
 //!
 //! Options, behind `--`:
 //! `--only manifest|checkouts|op-sets|backlog` measures one part; `--durability full|normal` (default: the store's);
-//! `--jobs N` lets the backlog grow up to N jobs (default: a million; ten thousand at least);
+//! `--unplaced` has the host of no repo known in the backlog; `--jobs N` lets the backlog grow up to N jobs (default: a million; ten thousand at least);
 //! `--postgres URL` measures the store in a PostgreSQL database, which is empty and is not emptied afterwards (needs the feature "postgres").
 #![allow(clippy::print_stdout)]
 
 mod backlog;
 mod checkouts;
+mod clock;
 mod database;
 mod manifest;
 mod op_sets;
@@ -43,6 +44,7 @@ pub(crate) async fn claimed(store: &dyn Store, consumer: atproto_backfill::job::
 struct Arguments {
     only: Option<String>,
     jobs: Option<u64>,
+    unplaced: bool,
     postgres: Option<String>,
     durability: Option<Durability>,
 }
@@ -57,6 +59,7 @@ impl Arguments {
             match word.as_str() {
                 "--only" => arguments.only = Some(value()),
                 "--jobs" => arguments.jobs = Some(value().parse().expect("a number of jobs")),
+                "--unplaced" => arguments.unplaced = true,
                 "--postgres" => arguments.postgres = Some(value()),
                 "--durability" => {
                     arguments.durability = Some(match value().as_str() {
@@ -97,6 +100,7 @@ async fn main() {
         op_sets::measure(&database("op-sets.db")).await;
     }
     if arguments.includes("backlog") {
-        backlog::measure(&database("backlog.db"), arguments.jobs.unwrap_or(1_000_000)).await;
+        let shape = if arguments.unplaced { backlog::Shape::Unplaced } else { backlog::Shape::Placed };
+        backlog::measure(&database("backlog.db"), arguments.jobs.unwrap_or(1_000_000), shape).await;
     }
 }

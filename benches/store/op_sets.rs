@@ -1,13 +1,13 @@
 //! Op sets that come for complete repos: buffered only, and the whole way of a live op.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use atproto_backfill::job::{BufferSeq, ConsumerId, Job, Op, OpAction, OpSet, Position};
 use atproto_backfill::manifest::Edit;
 use atproto_backfill::store::{Advance, ManifestChange, Store};
 use atproto_backfill::syntax::RecordPath;
 
+use super::clock::Clock;
 use super::database::Database;
 use super::manifest::link;
 use super::{advance, claimed, did, rev};
@@ -21,13 +21,12 @@ pub(crate) async fn measure(database: &Database) {
     let store = &database.store;
     let consumer = store.consumer("op-sets@1").await.expect("consumer");
     let jobs = complete(store, consumer).await;
-    let started = Instant::now();
+    let clock = Clock::start();
     appends(store, consumer, &jobs).await;
-    let appended = started.elapsed().as_secs_f64();
-    println!("op sets buffered: {:.0} a second, {CALLERS} callers", APPENDS as f64 / appended);
-    let started = Instant::now();
+    clock.passed().print("op sets buffered", APPENDS, &format!("{CALLERS} callers"));
+    let clock = Clock::start();
     take(store, &jobs).await;
-    println!("op sets taken: {:.0} a second, {} at once", APPENDS as f64 / started.elapsed().as_secs_f64(), APPENDS / JOBS);
+    clock.passed().print("op sets taken", APPENDS, &format!("{} at once", APPENDS / JOBS));
 }
 
 /// Jobs that follow, with nothing in their manifests.

@@ -5,6 +5,10 @@
 #[path = "../common/postgres.rs"]
 mod database;
 
+#[cfg(feature = "postgres")]
+#[path = "../common/own_cluster.rs"]
+mod own_cluster;
+
 mod audit;
 mod difference;
 mod faults;
@@ -17,4 +21,5 @@ mod oracle;
 mod restart;
 mod rig;
 mod steps;
+mod store_faults;
 mod whole;
