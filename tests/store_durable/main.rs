@@ -4,6 +4,9 @@
 #[cfg(feature = "postgres")]
 #[path = "../common/postgres.rs"]
 mod database;
+#[cfg(feature = "postgres")]
+#[path = "../common/own_cluster.rs"]
+mod own_cluster;
 
 #[macro_use]
 mod both;

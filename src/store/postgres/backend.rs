@@ -6,6 +6,10 @@ use diesel::query_builder::AstPass;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
+use crate::job::{ConsumerId, JobId, Position};
+use crate::store::rules::Body;
+use crate::syntax::Did;
+
 pub(super) use super::enqueue::enqueue;
 pub(super) use super::place::Place;
 pub(super) use super::writing::{NotCommitted, Writing};
@@ -14,6 +18,8 @@ pub(super) use diesel::pg::{Pg as Db, PgConnection as Connection};
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/postgres");
 /// Of more savepoints than 64 in one transaction the server keeps the numbers outside of its shared memory, and every reader pays for that.
 pub(super) const GROUP: usize = 64;
+/// An act that another process stands in the way of is undone alone.
+pub(super) const ALWAYS_APART: bool = true;
 pub(super) const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 pub(super) const SIZE: &str = "SELECT pg_database_size(current_database()) AS n";
 pub(super) const FOR_CHANGE: &str = " FOR UPDATE OF job";
@@ -69,6 +75,35 @@ impl Number {
         out.push_sql("nextval('number')");
         Ok(())
     }
+}
+
+/// Other processes change jobs too, so none is known without asking.
+#[derive(Debug, Default)]
+pub(super) struct KnownJobs;
+
+#[allow(clippy::unused_self, reason = "the other backend's know something")]
+impl KnownJobs {
+    pub(super) fn find(&mut self, _: ConsumerId, _: &Did) -> Option<(JobId, Body)> {
+        None
+    }
+
+    pub(super) fn body(&mut self, _: JobId) -> Option<(ConsumerId, Body)> {
+        None
+    }
+
+    pub(super) fn tail(&mut self, _: JobId) -> Option<Position> {
+        None
+    }
+
+    pub(super) fn keep(&mut self, _: JobId, _: ConsumerId, _: &Body) {}
+
+    pub(super) fn name(&mut self, _: ConsumerId, _: &Did, _: JobId) {}
+
+    pub(super) fn set_tail(&mut self, _: JobId, _: Position) {}
+
+    pub(super) fn forget(&mut self, _: JobId) {}
+
+    pub(super) fn forget_all(&mut self) {}
 }
 
 /// The savepoint that each act has. One round trip to the next one. The first comes behind the look whether this process is still known, whose lock must stay

@@ -31,6 +31,9 @@ impl Tx<'_> {
             PutOpSet { seq: self.numbers.next(), job: id.0, rev: head.rev.as_str(), data, body: encoded }.execute(self.connection)?;
         }
         self.keep(id, of, &before, &after, buffer)?;
+        if buffer == BufferAct::Push {
+            self.known.set_tail(id, Position { rev: head.rev, data: head.data });
+        }
         Ok(route)
     }
 
@@ -38,6 +41,9 @@ impl Tx<'_> {
     fn tail(&mut self, id: JobId, body: &Body) -> Act<Option<Position>> {
         if body.buffered_op_sets == 0 {
             return Ok(None);
+        }
+        if let Some(tail) = self.known.tail(id) {
+            return Ok(Some(tail));
         }
         let last: Option<(i64, String, Option<Vec<u8>>)> = op_set::table
             .filter(op_set::job.eq(id.0))

@@ -37,6 +37,9 @@ impl Tx<'_> {
 
     /// The job of a repo for a consumer.
     pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Act<Option<(JobId, Body)>> {
+        if let Some(found) = self.known.find(of, did) {
+            return Ok(Some(found));
+        }
         let found: Option<(i64, BodyRow)> = job::table
             .inner_join(repo::table.on(repo::id.eq(job::repo)))
             .filter(repo::did.eq(did.as_str()).and(OfConsumer(of)))
@@ -44,20 +47,31 @@ impl Tx<'_> {
             .for_change()
             .get_result(self.connection)
             .optional()?;
-        found.map(|(id, row)| Ok((JobId(id), row.body(JobId(id))?))).transpose()
+        let Some((id, row)) = found else { return Ok(None) };
+        let (id, body) = (JobId(id), row.body(JobId(id))?);
+        self.known.keep(id, of, &body);
+        self.known.name(of, did, id);
+        Ok(Some((id, body)))
     }
 
     /// A job by id, with its consumer.
     pub(super) fn body(&mut self, id: JobId) -> Act<Option<(ConsumerId, Body)>> {
+        if let Some(found) = self.known.body(id) {
+            return Ok(Some(found));
+        }
         let found: Option<(i64, BodyRow)> =
             job::table.find(id.0).select((job::consumer, BodyRow::as_select())).for_change().get_result(self.connection).optional()?;
-        found.map(|(of, row)| Ok((ConsumerId(of), row.body(id)?))).transpose()
+        let Some((of, row)) = found else { return Ok(None) };
+        let (of, body) = (ConsumerId(of), row.body(id)?);
+        self.known.keep(id, of, &body);
+        Ok(Some((of, body)))
     }
 
     /// Writes a job that was changed, does to its buffer what is to be done, and keeps the sums.
     pub(super) fn keep(&mut self, id: JobId, of: ConsumerId, before: &Body, after: &Body, buffer: BufferAct) -> Act<()> {
         if before != after {
             KeepJob { id: id.0, row: BodyRow::of(after) }.execute(self.connection)?;
+            self.known.keep(id, of, after);
         }
         let dropped = match buffer {
             BufferAct::Keep | BufferAct::Push => 0,
@@ -83,6 +97,7 @@ impl Tx<'_> {
         let Some((id, body)) = self.find(of, did)? else { return Ok(false) };
         let dropped = self.erase(id)?;
         diesel::delete(job::table.find(id.0)).execute(self.connection)?;
+        self.known.forget(id);
         let tally = self.tallies.entry(of).or_default();
         tally.count(&body, -1);
         tally.dropped_op_sets += dropped;

@@ -1,5 +1,7 @@
-//! The one thread that writes. Acts that wait in its queue are committed together, each in a savepoint of its own:
-//! one that fails fails alone, and none is answered before its commit.
+//! The one thread that writes. Acts that wait in its queue are committed together; one that fails fails alone, and none is answered before its commit.
+//!
+//! Where a failure is all that can part them, acts run without savepoints, which cost more than all else of a small act; when one fails, the whole group is
+//! undone and run again, each act in a savepoint of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 use diesel::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 
-use super::backend::{Connection, GROUP, NotCommitted, Numbers, Writing, is_contended, savepoint};
+use super::backend::{ALWAYS_APART, Connection, GROUP, KnownJobs, NotCommitted, Numbers, Writing, is_contended, savepoint};
 use super::fault::{Act, Fault};
 use super::statements::AddToTotal;
 use crate::job::ConsumerId;
@@ -25,6 +27,8 @@ pub(crate) struct Tx<'a> {
     pub(in crate::store) tallies: BTreeMap<ConsumerId, Tally>,
     /// Where the ids of jobs, op sets and intents come from: each above all that were given before.
     pub(in crate::store) numbers: &'a mut Numbers,
+    /// Jobs that need not be read.
+    pub(super) known: &'a mut KnownJobs,
 }
 
 /// An act in the queue.
@@ -93,11 +97,12 @@ where
 pub(super) struct Writer {
     writing: Writing,
     numbers: Numbers,
+    known: KnownJobs,
 }
 
 impl Writer {
     pub(super) fn new(writing: Writing, numbers: Numbers) -> Self {
-        Self { writing, numbers }
+        Self { writing, numbers, known: KnownJobs::default() }
     }
 
     /// Works until nobody can send any more, and the queue is empty.
@@ -106,9 +111,15 @@ impl Writer {
         loop {
             let next = if contended.is_empty() { queue.blocking_recv() } else { queue.try_recv().ok().or_else(|| contended.pop_front()) };
             let Some(first) = next else { return };
-            let mut group =
-                Group { done: Vec::new(), next: Some(first), before: contended, contended: VecDeque::new(), numbers: &mut self.numbers };
-            let failed = self.writing.transact(|connection| group.run(connection, &mut queue)).err();
+            let mut group = Group::new(first, contended, &mut self.numbers, &mut self.known);
+            let mut failed = self.writing.transact(|connection| group.run(connection, &mut queue)).err();
+            if group.is_to_be_parted() {
+                group.part();
+                failed = self.writing.transact(|connection| group.run(connection, &mut queue)).err();
+            }
+            if failed.is_some() {
+                group.known.forget_all();
+            }
             contended = group.before;
             contended.append(&mut group.contended);
             for command in group.done.into_iter().chain(group.next) {
@@ -126,15 +137,39 @@ struct Group<'a> {
     before: VecDeque<Box<dyn Command>>,
     contended: VecDeque<Box<dyn Command>>,
     numbers: &'a mut Numbers,
+    known: &'a mut KnownJobs,
+    /// Whether each act has a savepoint of its own.
+    apart: bool,
+    /// Whether an act has failed that has none, so that nothing was committed.
+    spoilt: bool,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    fn new(first: Box<dyn Command>, before: VecDeque<Box<dyn Command>>, numbers: &'a mut Numbers, known: &'a mut KnownJobs) -> Self {
+        Self { done: Vec::new(), next: Some(first), before, contended: VecDeque::new(), numbers, known, apart: ALWAYS_APART, spoilt: false }
+    }
+
+    /// Whether others suffer from the failure of one.
+    fn is_to_be_parted(&self) -> bool {
+        self.spoilt && self.done.len() > 1
+    }
+
+    /// Has all of them before it again, in their order.
+    fn part(&mut self) {
+        self.known.forget_all();
+        self.before = std::mem::take(&mut self.done).into_iter().chain(self.before.drain(..)).collect();
+        self.next = self.before.pop_front();
+        (self.apart, self.spoilt) = (true, false);
+    }
+
     /// Runs what waits. An error means that an act could not be undone alone, so that the whole transaction must be.
     fn run(&mut self, connection: &mut Connection, queue: &mut mpsc::Receiver<Box<dyn Command>>) -> QueryResult<()> {
         let mut sums: BTreeMap<ConsumerId, Tally> = BTreeMap::new();
-        savepoint::first(connection)?;
+        if self.apart {
+            savepoint::first(connection)?;
+        }
         while let Some(mut command) = self.next.take() {
-            let mut tx = Tx { connection: &mut *connection, tallies: BTreeMap::new(), numbers: self.numbers };
+            let mut tx = Tx { connection: &mut *connection, tallies: BTreeMap::new(), numbers: self.numbers, known: self.known };
             let ran = command.run(&mut tx);
             let tallies = tx.tallies;
             match ran {
@@ -143,18 +178,27 @@ impl Group<'_> {
             }
             match ran {
                 Ok(()) => tallies.iter().for_each(|(&of, tally)| sums.entry(of).or_default().add(tally)),
-                Err(_) => savepoint::undo(connection)?,
+                Err(_) if self.apart => {
+                    self.known.forget_all();
+                    savepoint::undo(connection)?;
+                }
+                Err(_) => {
+                    self.spoilt = true;
+                    return Err(diesel::result::Error::RollbackTransaction);
+                }
             }
             // Those that waited already come behind one that did not, so that neither keeps the other waiting for long.
             if self.done.len() < GROUP
                 && let Some(next) = self.before.pop_front().or_else(|| queue.try_recv().ok())
             {
                 self.next = Some(next);
-                savepoint::next(connection)?;
+                if self.apart {
+                    savepoint::next(connection)?;
+                }
             }
         }
         sums.retain(|_, tally| *tally != Tally::default());
-        if !sums.is_empty() {
+        if self.apart && !sums.is_empty() {
             savepoint::last(connection)?;
         }
         sums.iter().map(|(of, tally)| AddToTotal { consumer: of.0, tally }.execute(connection)).try_for_each(|added| added.map(drop))

@@ -12,11 +12,15 @@ use super::sql::schema::{intent, job, op_set};
 use crate::store::StoreError;
 
 pub(super) use super::enqueue::enqueue;
+pub(super) use super::known::KnownJobs;
 pub(super) use super::place::Place;
 pub(super) use diesel::sqlite::{Sqlite as Db, SqliteConnection as Connection};
 
 pub(super) const MIGRATIONS: EmbeddedMigrations = embed_migrations!("migrations/sqlite");
-pub(super) const GROUP: usize = 512;
+/// The callers that wait at once are more than the queue holds; each page that several acts change is written once for all of them.
+pub(super) const GROUP: usize = 2048;
+/// Nobody stands in the way of anybody.
+pub(super) const ALWAYS_APART: bool = false;
 pub(super) const SNAPSHOT: &str = "BEGIN";
 pub(super) const SIZE: &str = "SELECT page_count * page_size AS n FROM pragma_page_count(), pragma_page_size()";
 /// Whoever writes is alone.

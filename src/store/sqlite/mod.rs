@@ -2,6 +2,7 @@
 
 mod backend;
 mod enqueue;
+mod known;
 mod place;
 #[path = "../sql/mod.rs"]
 #[allow(clippy::duplicate_mod, reason = "one implementation, compiled once for each database")]
