@@ -79,7 +79,7 @@ impl Number {
 
 /// Other processes change jobs too, so none is known without asking.
 #[derive(Debug, Default)]
-pub(super) struct KnownJobs;
+pub(super) struct KnownJobs(());
 
 #[allow(clippy::unused_self, reason = "the other backend's know something")]
 impl KnownJobs {
