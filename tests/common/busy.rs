@@ -46,6 +46,8 @@ pub(crate) struct Busy {
     deleted: BTreeSet<Did>,
     added: usize,
     restarted: bool,
+    /// Whether the sequence may begin anew by chance.
+    pub(crate) may_restart: bool,
     pub(crate) acts: Acts,
 }
 
@@ -57,7 +59,7 @@ impl Busy {
         let network = Network::start(&world, NetworkOptions { relay, ..NetworkOptions::default() }).await.expect("a network");
         let (random, writes) = (StdRng::seed_from_u64(seed), RandomWrites::new(seed));
         let (away, deleted) = (BTreeSet::new(), BTreeSet::new());
-        Self { world, network, random, writes, away, deleted, added: 0, restarted: false, acts: Acts::default() }
+        Self { world, network, random, writes, away, deleted, added: 0, restarted: false, may_restart: true, acts: Acts::default() }
     }
 
     /// From 0 to `most`.
@@ -81,7 +83,7 @@ impl Busy {
             }
             970..974 => self.add(),
             974..977 => self.delete_account(did),
-            977..979 => self.restart_sequence(),
+            977..979 if self.may_restart => self.restart_sequence(),
             _ => self.tell_of_wrongly(&did),
         }
     }

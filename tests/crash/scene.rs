@@ -61,6 +61,8 @@ impl Scene {
 
     /// Stops a life at the place as often as `times` is long, each time when it has been come to so often.
     pub(crate) async fn play(mut self, place: &str, times: &[u64]) {
+        // It begins anew once; here it has to when a life is to be stopped by it.
+        self.busy.may_restart = !place.ends_with("restart_upstream");
         for &times in times {
             for _ in 0..self.busy.up_to(WHILE_DOWN) {
                 self.busy.act();
