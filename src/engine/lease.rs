@@ -30,11 +30,12 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Begins: takes what is free.
+    /// Begins: takes what is free. What a backfiller before this one in the same process has not given up is free as well: nobody else works for this process.
     pub(super) async fn begin(core: &Arc<Core>, fleet: &dyn Fleet) -> Result<Self, StoreError> {
         let upstreams = core.follow.as_ref().map(|follow| follow.names()).unwrap_or_default();
         let now = Instant::now();
         let mut lease = Self { core: Arc::clone(core), upstreams, until: now + fleet.lease() * USED / 12, search_at: now + fleet.lease() };
+        fleet.leave().await?;
         lease.renew(fleet).await?;
         Ok(lease)
     }
