@@ -267,7 +267,16 @@ mod postgres {
             }
         }
         crashes.await.unwrap();
-        assert!(rig.backfiller.progress().await.unwrap().counts.store_failures > 0, "no crash was felt");
+        // Each reading thread finds out by itself that its connection is gone.
+        let mut answers = 0;
+        let progress = loop {
+            match rig.backfiller.progress().await {
+                Ok(progress) if answers == 20 => break progress,
+                Ok(_) => answers += 1,
+                Err(_) => answers = 0,
+            }
+        };
+        assert!(progress.counts.store_failures > 0, "no crash was felt");
         finish(&rig).await;
         rig.assert_truth_after_restart().await;
         rig.backfiller.stop().await.unwrap();
