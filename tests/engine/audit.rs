@@ -448,3 +448,27 @@ async fn a_host_has_no_say_on_the_repos_of_another() {
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_unavailable_account_that_has_moved_since_is_found_at_its_new_host() {
+    let rig = complete(World::builder().seed(171).hosts(2).repos(6), in_memory()).await;
+    let dids = rig.world.dids();
+    for did in &dids[..3] {
+        rig.world.set_status(did, AccountStatus::Deactivated);
+        rig.backfiller.backfill_repo(did).await.unwrap();
+    }
+    // One moves and is active again, one moves and stays as it is, one does neither; nobody tells.
+    for did in &dids[..2] {
+        rig.world.migrate(did, 1 - rig.world.host_of(did).unwrap()).unwrap();
+    }
+    rig.world.set_status(&dids[0], AccountStatus::Active);
+    rig.world.set_status(&dids[1], AccountStatus::Deactivated);
+    let state = async |did: &Did| rig.backfiller.job(did).await.unwrap().unwrap().state;
+    assert_eq!(state(&dids[0]).await, JobState::Unavailable { status: UnavailableStatus::Deactivated });
+    assert_eq!(audited(&rig).await, dids[..2].iter().cloned().collect());
+    assert_eq!(state(&dids[0]).await, JobState::Complete);
+    for did in &dids[1..3] {
+        assert_eq!(state(did).await, JobState::Unavailable { status: UnavailableStatus::Deactivated }, "{did}");
+    }
+    rig.backfiller.stop().await.unwrap();
+}

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | a rev above what is known | checked out again | checked out |
 //! | that rev, or a lower one (a mirror that lags) | left alone | checked out |
-//! | deactivated, taken down, deleted, not found | checked out again, which finds a new host or the reason | left alone, unless the reason is another |
+//! | deactivated, taken down, deleted, not found | checked out again, which finds a new host or the reason | left alone, if the account is still that host's, and the reason no other |
 //! | nothing in the end, or what makes no sense | checked out again, to be sure | the same |
 
 mod ask;

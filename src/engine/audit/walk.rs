@@ -11,6 +11,7 @@ use super::super::progress::add;
 use super::hosts::Hosts;
 use super::scope::Scope;
 use super::verdict::{Said, Verdict, is_asked_about, verdict};
+use crate::fetch::Disposition;
 use crate::job::{Epoch, Job, JobId, JobState};
 use crate::store::{AuditId, AuditState, StoreError};
 use crate::syntax::Did;
@@ -156,7 +157,12 @@ impl Audit {
     pub(super) async fn judge(&self, job: &Job, said: Said) -> Result<(), StoreError> {
         let counters = &self.core.counters;
         add(&counters.audited, 1);
-        match verdict(job, said) {
+        let verdict = match (verdict(job, said), said) {
+            // A host that the account has left says the same of it.
+            (Verdict::Fine, Said::Inactive(_)) if matches!(job.state, JobState::Unavailable { .. }) => self.at_home(job).await,
+            (verdict, _) => verdict,
+        };
+        match verdict {
             Verdict::Fine => return Ok(()),
             Verdict::Moved => add(&counters.audit_moved, 1),
             Verdict::Unsure => add(&counters.audit_failed, 1),
@@ -167,13 +173,27 @@ impl Audit {
         Ok(())
     }
 
+    /// Judges an unavailable account of which its host says what is known: whether it is still that host's.
+    async fn at_home(&self, job: &Job) -> Verdict {
+        let fetcher = &self.core.fetcher;
+        match fetcher.identity_anew(&job.did).await {
+            Ok(identity) if job.host.as_deref() == Some(&*fetcher.host(&identity)) => Verdict::Fine,
+            Ok(_) => Verdict::Moved,
+            Err(failure) => match failure.disposition() {
+                Disposition::Unavailable(_) => Verdict::Fine,
+                Disposition::Failed(_) | Disposition::Refused(_) => Verdict::Unsure,
+            },
+        }
+    }
+
     /// Looks at the jobs again that were in the middle of a checkout.
     async fn revisit(&mut self) -> Result<(), StoreError> {
         let mut same_claim = Vec::new();
         for (id, (did, epoch)) in std::mem::take(&mut self.under_way) {
             let job = self.core.store.job(self.core.consumer, &did).await?;
-            // A later claim is newer than the audit.
-            same_claim.extend(job.filter(|job| job.id == id && job.epoch == epoch));
+            // A later claim is newer than the audit. One that found the account gone ended with its epoch, and may have asked before the gap.
+            let is_its_end = |job: &Job| matches!(job.state, JobState::Unavailable { .. }) && job.epoch == Epoch(epoch.0 + 1);
+            same_claim.extend(job.filter(|job| job.id == id && (job.epoch == epoch || is_its_end(job))));
         }
         self.ask(same_claim).await?;
         if self.under_way.is_empty() {
