@@ -110,17 +110,12 @@ impl Lease {
             return Ok(());
         }
         let known = core.pace.hosts();
-        let pause_of = |name: &String| {
-            let found = known.binary_search_by(|host| (*host.host).cmp(name.as_str())).ok();
-            found.and_then(|at| known[at].pause).map_or(Duration::ZERO, |(_, pause)| pause)
+        let with_pause = |name: String| {
+            let found = known.binary_search_by(|host| (*host.host).cmp(&name)).ok();
+            let pause = found.and_then(|at| known[at].pause).map_or(Duration::ZERO, |(_, pause)| pause);
+            (name, pause)
         };
-        let hosts: Vec<(String, Duration)> = vacated
-            .into_iter()
-            .map(|name| {
-                let pause = pause_of(&name);
-                (name, pause)
-            })
-            .collect();
+        let hosts: Vec<(String, Duration)> = vacated.into_iter().map(with_pause).collect();
         fleet.give_up(&hosts).await?;
         core.shares.forget(hosts.iter().map(|(name, _)| name.as_str()));
         Ok(())

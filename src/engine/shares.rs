@@ -74,7 +74,7 @@ impl Shares {
 
     /// Whether a host, or the jobs that have none, can be entered.
     pub(super) fn holds(&self, host: Option<&str>) -> bool {
-        self.tenure(&place(host)).is_some()
+        self.held.is_none() || self.tenure(&place(host)).is_some()
     }
 
     /// Whether this process follows an upstream.

@@ -100,17 +100,11 @@ impl Leading<'_> {
     async fn late(&self, job: &Job) -> Result<(), StoreError> {
         match job.state {
             // Its checkout is still to begin.
-            JobState::Enqueued | JobState::Failed { .. } => Ok(()),
-            JobState::InProgress | JobState::Complete => {
-                self.core.store.gap(self.core.consumer, &job.did).await?;
-                self.core.dispatch.notify_one();
-                Ok(())
-            }
-            JobState::Unavailable { .. } => {
-                self.core.store.want(self.core.consumer, &job.did).await?;
-                self.core.dispatch.notify_one();
-                Ok(())
-            }
+            JobState::Enqueued | JobState::Failed { .. } => return Ok(()),
+            JobState::InProgress | JobState::Complete => _ = self.core.store.gap(self.core.consumer, &job.did).await?,
+            JobState::Unavailable { .. } => _ = self.core.store.want(self.core.consumer, &job.did).await?,
         }
+        self.core.dispatch.notify_one();
+        Ok(())
     }
 }
