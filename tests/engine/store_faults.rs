@@ -117,9 +117,11 @@ async fn a_disk_that_cannot_be_written_is_refused_when_the_database_is_opened() 
     drop(SqliteStore::open(&path).unwrap());
 }
 
-/// Another program's connection to the same file.
+/// Another program's connection to the same file, which waits for the store's transaction under way.
 fn stranger(path: &Path) -> SqliteConnection {
-    SqliteConnection::establish(path.to_str().unwrap()).unwrap()
+    let mut stranger = SqliteConnection::establish(path.to_str().unwrap()).unwrap();
+    stranger.batch_execute("PRAGMA busy_timeout = 30000").unwrap();
+    stranger
 }
 
 #[tokio::test]
