@@ -1,7 +1,8 @@
 //! Every state of a job x every event, and every route of an op set, against tables written by hand.
 
 use atproto_backfill::job::{
-    Chain, FailureKind, IllegalMove, JobEvent, JobState, OlderRev, OpSet, Position, Route, Timestamp, UnavailableStatus, chain, route,
+    Account, Chain, Epoch, FailureKind, IllegalMove, Job, JobEvent, JobId, JobState, OlderRev, OpSet, Position, Route, Timestamp,
+    UnavailableStatus, chain, route,
 };
 use atproto_backfill::repo::Link;
 use atproto_backfill::syntax::{Did, Rev};
@@ -170,4 +171,34 @@ fn a_sync_chains_where_the_tree_is_the_same_and_is_a_gap_elsewhere() {
     assert_eq!(chain(at(10, Some(1)), &sync(12, 1)), Chain::Apply);
     assert_eq!(chain(at(10, Some(1)), &sync(12, 2)), Chain::Gap);
     assert_eq!(chain(at(10, Some(1)), &sync(10, 1)), Chain::Stale);
+}
+
+#[test]
+fn a_job_stands_at_its_rev_and_its_root_and_is_judged_by_the_highest_rev_known() {
+    let job = |rev, data, min_rev| Job {
+        id: JobId(1),
+        did: Did::new("did:web:table.example.com").unwrap(),
+        state: JobState::Complete,
+        epoch: Epoch(1),
+        rev,
+        data,
+        min_rev,
+        older: None,
+        failures: 0,
+        failure: String::new(),
+        host: None,
+        account: Account::Active,
+        untold: Vec::new(),
+        records: 0,
+        buffered_op_sets: 0,
+        buffered_bytes: 0,
+    };
+    let (rev, higher) = (Rev::from_parts(10, 0), Rev::from_parts(12, 0));
+    assert_eq!(job(Some(rev), Some(root(1)), None).position(), at(10, Some(1)));
+    assert_eq!(job(Some(rev), None, None).position(), at(10, None));
+    assert_eq!(job(None, None, Some(rev)).position(), None);
+    assert_eq!(job(None, None, None).known_rev(), None);
+    for (reached, known) in [(None, Some(higher)), (Some(rev), Some(higher)), (Some(higher), Some(rev)), (Some(higher), None)] {
+        assert_eq!(job(reached, None, known).known_rev(), Some(higher));
+    }
 }

@@ -84,6 +84,7 @@ mod tests {
         let all = UnavailableStatus::ALL.iter().map(|&status| Account::Unavailable(status)).chain([Account::Active]);
         for account in all {
             assert_eq!(account.as_str().parse(), Ok(account));
+            assert_eq!(account.to_string(), account.as_str());
         }
         assert!("Active".parse::<Account>().is_err());
     }

@@ -221,6 +221,14 @@ mod tests {
         }
 
         #[test]
+        fn an_encoded_op_set_takes_little_more_memory_than_it_has_bytes(mut op_set in any_op_set(), size in 2_000usize..50_000) {
+            let path = RecordPath::new("a.b.c/large").unwrap();
+            op_set.ops.push(Op { path, action: OpAction::Update { cid: Link::of(b"large"), record: vec![7; size].into() } });
+            let bytes = op_set.encode();
+            prop_assert!(bytes.capacity() - bytes.len() <= 128 + 40 * op_set.ops.len(), "{} of {}", bytes.len(), bytes.capacity());
+        }
+
+        #[test]
         fn a_cut_or_lengthened_op_set_is_refused(op_set in any_op_set(), cut: prop::sample::Index) {
             let mut bytes = op_set.encode();
             let kept = cut.index(bytes.len());

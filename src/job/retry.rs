@@ -71,6 +71,19 @@ mod tests {
     }
 
     #[test]
+    fn a_delay_may_be_the_half_and_may_be_the_whole() {
+        let delays = || (0..60_000).map(|seed| delay(FailureKind::Stale, 1, seed));
+        assert_eq!((delays().min(), delays().max()), (Some(FIRST_OF_TRANSIENT / 2), Some(FIRST_OF_TRANSIENT)));
+    }
+
+    #[test]
+    fn seeds_are_scattered_as_splitmix64_has_it() {
+        // The first numbers of the reference implementation from the state 0, which it raises by this step.
+        let step = 0x9e37_79b9_7f4a_7c15_u64;
+        assert_eq!([0, step, step.wrapping_mul(2)].map(scatter), [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
+    }
+
+    #[test]
     fn jobs_that_failed_together_come_back_spread_over_the_second_half() {
         let mut quarters = [0; 4];
         for seed in 0..1000 {
