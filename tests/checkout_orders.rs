@@ -164,6 +164,17 @@ fn caps_on_bytes_and_blocks_are_errors_of_their_own() {
 }
 
 #[test]
+fn what_is_no_car_is_called_the_same_in_whatever_pieces_it_arrives() {
+    let outcome = |body: &[u8], piece| spooled(body, piece, u64::MAX, &SpoolBudget::new(1 << 20)).unwrap_err().to_string();
+    for body in [&b"\0\x1cts"[..], b"\0", b"\0\xa2", b"<!DOCTYPE html>", b"\x3a\x80\x01", b"\x02\xa2\x61", b"\x80", b"\xff\xff\x7f", b""] {
+        let whole = outcome(body, 4096);
+        for piece in 1..body.len() {
+            assert_eq!(outcome(body, piece), whole, "{body:?} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
 fn a_disk_that_takes_no_file_is_a_local_failure() {
     let blocks = blocks(&many(5000));
     let options = SpoolOptions { memory_limit: 0, directory: Some("/proc/no/such/directory".into()), ..SpoolOptions::default() };

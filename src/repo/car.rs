@@ -49,7 +49,7 @@ fn length(bytes: &[u8], offset: u64, limit: u64) -> Result<Option<(u64, usize)>,
 pub(crate) fn header(bytes: &[u8]) -> Result<Option<(Link, usize)>, CheckoutError> {
     let Some((length, size)) = length(bytes, 0, MAX_HEADER).map_err(|_| not_a_car("its header is too long"))? else { return Ok(None) };
     let end = size + length as usize;
-    if let Some(first) = bytes.get(size).filter(|first| **first != 0xa2 && **first != 0xa1 && **first < 0xa0) {
+    if let Some(first) = bytes.get(size).filter(|first| length > 0 && **first < 0xa0) {
         // Told before the claimed header is whole, so that a short error page is called what it is and not a cut file.
         return Err(not_a_car(if first.is_ascii() { "it begins as text does" } else { "its header is no map" }));
     }
