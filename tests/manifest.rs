@@ -286,3 +286,78 @@ fn a_small_chunk_left_by_deletes_is_merged_with_the_one_behind_it() {
     }
     assert_eq!(kept.0.len(), 1, "24 entries are left");
 }
+
+fn path(n: u32) -> RecordPath {
+    RecordPath::new(&format!("a.b.c/{n:05}")).unwrap()
+}
+
+/// A manifest of chunks with so many entries; their paths are those of the even numbers from 0 on.
+fn kept(sizes: &[u32]) -> Kept {
+    let mut numbers = (0u32..).step_by(2);
+    let chunks = sizes.iter().flat_map(|&size| build(&numbers.by_ref().take(size as usize).map(|n| (path(n), link(1))).collect(), size));
+    Kept::of(chunks.collect())
+}
+
+/// How many entries the chunks have after edits.
+fn sizes_after(sizes: &[u32], edits: &[(u32, Option<Link>)]) -> Vec<u32> {
+    let mut kept = kept(sizes);
+    let edits: Vec<Edit> = edits.iter().map(|&(n, cid)| Edit { path: path(n), cid }).collect();
+    rewrite(&mut kept, &edits).unwrap();
+    kept.0.values().map(|chunk| chunk.entries).collect()
+}
+
+#[test]
+fn a_chunk_is_merged_when_deletes_leave_it_less_than_64_entries_and_both_have_at_most_192() {
+    let (gone, new) = (None, Some(link(2)));
+    assert_eq!(sizes_after(&[65, 100], &[(0, gone)]), [64, 100]);
+    assert_eq!(sizes_after(&[64, 100], &[(0, gone)]), [163]);
+    assert_eq!(sizes_after(&[64, 129], &[(0, gone)]), [192]);
+    assert_eq!(sizes_after(&[64, 130], &[(0, gone)]), [63, 130]);
+    assert_eq!(sizes_after(&[2, 100], &[(0, gone)]), [101]);
+    assert_eq!(sizes_after(&[1, 100], &[(0, gone)]), [100]);
+    assert_eq!(sizes_after(&[65, 100], &[(0, gone), (2, gone)]), [163]);
+    assert_eq!(sizes_after(&[30, 30, 30], &[(60, gone)]), [30, 59]);
+    assert_eq!(sizes_after(&[30, 30], &[(60, gone)]), [30, 29], "none is behind it");
+    // What else is small stays as it is.
+    assert_eq!(sizes_after(&[10, 100], &[(0, new)]), [10, 100]);
+    assert_eq!(sizes_after(&[10, 100], &[(1, new)]), [11, 100]);
+    assert_eq!(sizes_after(&[10, 100], &[(0, gone), (1, new)]), [10, 100]);
+}
+
+#[test]
+fn the_entries_of_a_new_manifest_are_all_added() {
+    let edits: Vec<Edit> = (0..3).map(|n| Edit { path: path(n), cid: Some(link(1)) }).collect();
+    assert_eq!(rewrite(&mut Kept::default(), &edits), Ok(3));
+}
+
+/// Counts the chunks that are asked for.
+struct Counted(Kept, usize);
+
+impl ChunkMap for Counted {
+    type Error = ManifestError;
+
+    fn covering(&mut self, path: &RecordPath) -> Result<Option<Chunk>, ManifestError> {
+        self.1 += 1;
+        self.0.covering(path)
+    }
+
+    fn behind(&mut self, first: &RecordPath) -> Result<Option<Chunk>, ManifestError> {
+        self.1 += 1;
+        self.0.behind(first)
+    }
+
+    fn replace(&mut self, old: &[Chunk], new: &[Chunk]) -> Result<(), ManifestError> {
+        self.0.replace(old, new)
+    }
+}
+
+#[test]
+fn an_edit_reads_the_chunk_it_falls_into_and_a_delete_the_one_behind_it() {
+    let (gone, new) = (None, Some(link(2)));
+    for (edits, read) in [(&[(40, new)][..], 1), (&[(41, new)], 1), (&[(40, gone)], 2), (&[(40, new), (42, new)], 2), (&[(40, new), (90, gone)], 4)] {
+        let mut counted = Counted(kept(&[40, 40, 40]), 0);
+        let edits: Vec<Edit> = edits.iter().map(|&(n, cid)| Edit { path: path(n), cid }).collect();
+        rewrite(&mut counted, &edits).unwrap();
+        assert_eq!(counted.1, read, "{edits:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Front coding: a path is how many bytes it shares with the one before it, how many follow, and those.
 
+use crate::repo::mst::common_prefix;
 use crate::syntax::RecordPathRef;
 
 /// Writes rising paths, each against the one before it.
@@ -22,7 +23,7 @@ impl Writer {
 
     /// Writes `path`, which must be greater than the one before it.
     pub(super) fn put(&mut self, out: &mut Vec<u8>, path: &str) {
-        let shared = shared_prefix(self.before.as_bytes(), path.as_bytes());
+        let shared = common_prefix(self.before.as_bytes(), path.as_bytes());
         let suffix = &path[shared..];
         put_length(out, shared);
         put_length(out, suffix.len());
@@ -110,18 +111,6 @@ const KEY_BYTES: [bool; 256] = {
     }
     allowed
 };
-
-fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    let mut shared = 0;
-    for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
-        let differing = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-        if differing != 0 {
-            return shared + differing.trailing_zeros() as usize / 8;
-        }
-        shared += 8;
-    }
-    shared + a[shared..].iter().zip(&b[shared..]).take_while(|(a, b)| a == b).count()
-}
 
 /// Writes a length below 2^14 in one byte or two.
 pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
