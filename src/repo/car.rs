@@ -138,3 +138,93 @@ fn foreign_cid_len(body: &[u8]) -> Option<usize> {
     let len = at.checked_add(usize::try_from(digest).ok()?)?;
     (version == 1 && len <= MAX_CID as usize && len <= body.len()).then_some(len)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Errors have no equality, but say all of themselves.
+    fn assert_is<T: std::fmt::Debug>(found: Result<T, CheckoutError>, expected: Result<T, CheckoutError>, of: &[u8]) {
+        assert_eq!(format!("{found:?}"), format!("{expected:?}"), "{of:?}");
+    }
+
+    fn framed(body: &[u8]) -> Vec<u8> {
+        let mut section = Vec::new();
+        let mut length = body.len();
+        while length >= 0x80 {
+            section.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        section.push(length as u8);
+        section.extend_from_slice(body);
+        section
+    }
+
+    /// A CID of version 1 with a digest of so many bytes, and its block.
+    fn with_digest(codec: u8, digest: u8) -> Vec<u8> {
+        [&[1, codec, 0x12, digest][..], &vec![7; usize::from(digest)], b"block"].concat()
+    }
+
+    #[test]
+    fn a_section_is_its_cid_of_whatever_kind_and_its_block() {
+        let sha2_of_a_repo = with_digest(0x71, 32);
+        let version_0 = [&[0x12, 0x20][..], &[7; 32], b"block"].concat();
+        let long_codec = [&[1, 0x81, 0x02, 0x12, 4][..], &[7; 4], b"block"].concat();
+        for (body, cid, related) in [
+            (sha2_of_a_repo, 36, true),
+            (with_digest(0x55, 32), 36, false),
+            (with_digest(0x71, 20), 24, false),
+            (with_digest(0x71, 0), 4, false),
+            (with_digest(0x71, 96), 100, false),
+            (version_0, 34, false),
+            (long_codec, 9, false),
+        ] {
+            let section = framed(&body);
+            let head = section.len() - body.len();
+            let expected = Section { block: head + cid, end: section.len(), related };
+            assert_is(super::section(&[&section[..], b"next"].concat(), 0), Ok(Framing::Whole(expected)), &body);
+            assert_is(super::section(&section[..section.len() - 1], 0), Ok(Framing::Unfinished(Some(section.len()))), &body);
+        }
+        let long = framed(&[&with_digest(0x71, 32)[..], &[0; 300]].concat());
+        assert_is(super::section(&long, 0), Ok(Framing::Whole(Section { block: 38, end: long.len(), related: true })), &long);
+    }
+
+    #[test]
+    fn what_is_no_cid_is_told_with_its_place() {
+        let cut = |body: &[u8], at: usize| framed(&body[..at]);
+        for section in [
+            framed(b""),
+            framed(&[2, 0x71, 0x12, 2, 7, 7]),
+            framed(&[1, 0x71, 0x12]),
+            framed(&[1, 0x71, 0x12, 0x80]),
+            framed(&[0xff; 20]),
+            cut(&with_digest(0x71, 32), 35),
+            cut(&[&[0x12, 0x20][..], &[7; 32]].concat(), 33),
+            framed(&with_digest(0x71, 97)),
+        ] {
+            let head = section.iter().position(|byte| byte & 0x80 == 0).unwrap_or_default() as u64 + 1;
+            assert_is(super::section(&section, 1000), Err(CheckoutError::Cid { offset: 1000 + head }), &section);
+        }
+    }
+
+    #[test]
+    fn a_length_is_judged_before_what_it_counts_is_there() {
+        let limit = MAX_BLOCK + MAX_CID;
+        let too_long = |length| Err(CheckoutError::Length { offset: 7, length, limit });
+        // 5 MiB and 100 bytes are 0x500064.
+        for (bytes, framing) in [
+            (&[0xe4, 0x80, 0xc0, 0x02][..], Ok(Framing::Unfinished(Some(limit as usize + 4)))),
+            (&[0xe5, 0x80, 0xc0, 0x02], too_long(limit + 1)),
+            (&[0xff; 9], too_long(u64::MAX)),
+            (&[0xff; 8], Ok(Framing::Unfinished(None))),
+        ] {
+            assert_is(super::section(bytes, 7), framing, bytes);
+        }
+        // 8,192 bytes are a header, though none that is there.
+        assert_is(header(&[0x80, 0x40, 0xa2]), Ok(None), &[]);
+        assert_is(header(&[0x81, 0x40, 0xa2]), Err(not_a_car("its header is too long")), &[]);
+        for (first, reason) in [(0x9f, Some("its header is no map")), (b'<', Some("it begins as text does")), (0xa0, None), (0xa3, None)] {
+            assert_is(header(&[20, first]), reason.map(not_a_car).map_or(Ok(None), Err), &[first]);
+        }
+    }
+}
