@@ -354,7 +354,9 @@ impl ChunkMap for Counted {
 #[test]
 fn an_edit_reads_the_chunk_it_falls_into_and_a_delete_the_one_behind_it() {
     let (gone, new) = (None, Some(link(2)));
-    for (edits, read) in [(&[(40, new)][..], 1), (&[(41, new)], 1), (&[(40, gone)], 2), (&[(40, new), (42, new)], 2), (&[(40, new), (90, gone)], 4)] {
+    for (edits, read) in
+        [(&[(40, new)][..], 1), (&[(41, new)], 1), (&[(40, gone)], 2), (&[(40, new), (42, new)], 2), (&[(40, new), (90, gone)], 4)]
+    {
         let mut counted = Counted(kept(&[40, 40, 40]), 0);
         let edits: Vec<Edit> = edits.iter().map(|&(n, cid)| Edit { path: path(n), cid }).collect();
         rewrite(&mut counted, &edits).unwrap();

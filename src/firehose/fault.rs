@@ -104,7 +104,7 @@ impl CommitFault {
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::TooBig | Self::NoBlocks | Self::MissingCommit(_) | Self::MissingRecord { .. } => Verdict::Gap,
-            Self::Inversion(InversionError::Insufficient(_)) => Verdict::Gap,
+            Self::Inversion(InversionError::Insufficient(_) | InversionError::Unseen(_)) => Verdict::Gap,
             Self::Field { .. }
             | Self::Op(_)
             | Self::Twice(_)
@@ -137,7 +137,7 @@ impl CommitFault {
             Self::Rev { .. } => "rev",
             Self::Inversion(InversionError::Tree(_)) => "tree",
             Self::Inversion(InversionError::Contradiction { .. }) => "contradiction",
-            Self::Inversion(InversionError::Insufficient(_)) => "insufficient",
+            Self::Inversion(InversionError::Insufficient(_) | InversionError::Unseen(_)) => "insufficient",
             Self::PrevData { .. } => "prev_data",
             Self::MissingRecord { .. } => "missing_record",
         }

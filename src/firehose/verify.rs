@@ -9,7 +9,7 @@ use super::event::{CommitEvent, RawAction, RawOp, SyncEvent};
 use super::fault::CommitFault;
 use super::slice::Slice;
 use crate::job::{Op, OpAction, OpSet, Timestamp};
-use crate::repo::inversion::{Change, invert, resolve};
+use crate::repo::inversion::{Change, InversionError, invert, resolve};
 use crate::repo::{Commit, Link, PublicKey, SignatureError};
 use crate::syntax::{Datetime, Did, RecordPath, Rev, SyntaxError};
 
@@ -167,7 +167,10 @@ impl Prepared {
         let expected = prev_data.or_else(|| since.is_none().then(|| Link::of(EMPTY_TREE)));
         match expected {
             Some(expected) => {
-                let found = invert(self.data(), block, &changes)?;
+                let found = match invert(self.data(), block, &changes) {
+                    Err(InversionError::Unseen(root)) if root == expected => root,
+                    found => found?,
+                };
                 if found != expected {
                     return Err(CommitFault::PrevData { expected, found });
                 }

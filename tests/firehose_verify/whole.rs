@@ -4,7 +4,7 @@ use atproto_backfill::firehose::frame::{Frame, read};
 use atproto_backfill::firehose::{Prepared, Verdict};
 use atproto_backfill::job::{Chain, OpAction, OpSet, Position, chain};
 use atproto_backfill::repo::export::signed_commit;
-use atproto_backfill::repo::mst::Tree;
+use atproto_backfill::repo::mst::{Tree, Visit, key_height};
 use atproto_backfill::repo::{Curve, Link, PublicKey, SigningKey};
 use atproto_backfill::syntax::{Did, Rev};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use ipld_core::ipld::Ipld;
 use serde_json::Value;
 
 use crate::common::vectors::{json_lines, ref_frames};
-use crate::event::{DROP, EVENTS, Event, KEY, Map, NOW, TRUTH, as_link, cid, prepare, said, sample, text, truth, verify};
+use crate::event::{DROP, EVENTS, Event, GAP, KEY, Map, NOW, TRUTH, as_link, cid, prepare, said, sample, text, truth, verify};
 
 #[test]
 fn the_generated_firehose_is_believed_whole() {
@@ -102,20 +102,28 @@ fn a_gap_is_an_op_set_that_chains_nowhere() {
     assert_eq!(chain(Some(Position { rev: truth.since.unwrap(), data: None }), &gap), Chain::Gap);
 }
 
+fn record(path: &str) -> Vec<u8> {
+    serde_ipld_dagcbor::to_vec(&Ipld::Map(Map::from([("path".into(), text(path))]))).unwrap()
+}
+
+/// The link of the record at a path.
+fn link_of(path: &str) -> Link {
+    Link::of(&record(path))
+}
+
 /// The first commit of a repo of these records, told as `told` says.
 fn first(curve: Curve, records: &[&str], told: &[&str]) -> (Bytes, PublicKey) {
     let key = SigningKey::from_seed(curve, &[7; 32]);
     let did = Did::new("did:web:example.test").unwrap();
-    let record = |path: &str| serde_ipld_dagcbor::to_vec(&Ipld::Map(Map::from([("path".into(), text(path))]))).unwrap();
-    let mut tree: Tree = records.iter().map(|path| (path.as_bytes(), Link::of(&record(path)))).collect();
+    let mut tree: Tree = records.iter().map(|path| (path.as_bytes(), link_of(path))).collect();
     let sealed = tree.seal();
     let rev = Rev::from_parts(1_790_000_000_000_000, 1);
     let (root, commit) = signed_commit(&did, rev, sealed.root, &key);
     let mut blocks = vec![(root, commit)];
     blocks.extend(sealed.created);
-    blocks.extend(records.iter().map(|path| (Link::of(&record(path)), record(path))));
+    blocks.extend(records.iter().map(|path| (link_of(path), record(path))));
     let ops = told.iter().map(|path| {
-        let op = [("action", text("create")), ("path", text(path)), ("cid", cid(Link::of(&record(path))))];
+        let op = [("action", text("create")), ("path", text(path)), ("cid", cid(link_of(path)))];
         Ipld::Map(op.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     });
     let body = [
@@ -146,6 +154,32 @@ fn a_first_commit_leads_from_the_empty_tree() {
     assert_eq!(said(&frame), ("prev_data", DROP, true));
     let (frame, _) = first(Curve::K256, &paths[..1], &[]);
     assert_eq!(said(&frame), ("prev_data", DROP, true));
+}
+
+#[test]
+fn a_commit_that_does_not_bring_the_root_before_it_is_believed_where_it_names_it_and_is_else_a_gap() {
+    let at =
+        |height| (0..).map(|number| format!("app.example.record/{number:06}")).filter(move |path| key_height(path.as_bytes()) == height);
+    let low: Vec<String> = at(0).take(3).collect();
+    let high = at(2).find(|path| *path > low[2]).unwrap();
+    let paths: Vec<&str> = low.iter().chain([&high]).map(String::as_str).collect();
+    let (frame, _) = first(Curve::K256, &paths, &paths[3..]);
+    let before = low.iter().map(|path| (path.as_bytes(), link_of(path))).collect::<Tree>().seal().root;
+    let event = Event::parse(&frame).set("since", text("3lllllllllll2")).set("prevData", cid(before));
+    assert_eq!(said(&event.frame()), ("", None, true));
+    let unseen = event.without_block(before);
+    assert_eq!(said(&unseen.frame()), ("", None, true));
+    // What is left leads to the root before, but does not show it.
+    let tree =
+        Tree::load(prepare(&frame).unwrap().data(), |link| unseen.blocks.iter().find(|(of, _)| of == link).map(|(_, block)| &block[..]));
+    let mut between = Vec::new();
+    tree.unwrap().visit(|visit| {
+        if let Visit::Node(link, _) = visit {
+            between.push(link)
+        }
+    });
+    assert_eq!(between.len(), 2);
+    assert_eq!(said(&unseen.without_block(between[1]).frame()), ("insufficient", GAP, true));
 }
 
 #[test]

@@ -43,6 +43,10 @@ pub enum InversionError {
     /// A node that is needed is not there. Says nothing about the ops: another selection of nodes may prove them.
     #[error("the commit brings too little of the tree")]
     Insufficient(#[from] StubReached),
+    /// With the ops undone this subtree alone is left, and it is not there. It may be the root before the commit, and it may lead to it: whoever knows the
+    /// root before can tell, and whoever finds another one knows no more than that the nodes are too few.
+    #[error("the commit does not bring the tree {0}, which alone is left")]
+    Unseen(Link),
 }
 
 /// How an op and the tree after it disagree.
@@ -74,7 +78,7 @@ impl Contradiction {
 /// is in that tree, and what they changed is checked here.
 ///
 /// # Errors
-/// When an op contradicts the tree, a node breaks a rule, or the nodes are too few.
+/// When an op contradicts the tree, a node breaks a rule, or the nodes are too few: [`InversionError::Unseen`] too may prove the ops.
 pub fn invert<'b>(data: Link, block: impl Fn(&Link) -> Option<&'b [u8]>, changes: &[Change<'_>]) -> Result<Link, InversionError> {
     let effective = || changes.iter().filter(|change| change.cid != change.prev);
     if effective().next().is_none() {

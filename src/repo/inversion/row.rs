@@ -141,13 +141,13 @@ impl<'b, F: Fn(&Link) -> Option<&'b [u8]>> Row<'_, F> {
         Ok(())
     }
 
-    /// Looks into the subtree that alone is left, as long as it may have no keys of its own and so be no root. If it is not there, it is taken for one.
+    /// Looks into the subtree that alone is left, as long as it may have no keys of its own and so be no root.
     pub(super) fn open_what_is_left(&mut self) -> Result<(), InversionError> {
         while let [item] = self.items[..]
             && item.is_subtree()
         {
             match self.open(0) {
-                Err(InversionError::Insufficient(_)) => break,
+                Err(InversionError::Insufficient(StubReached(link))) => return Err(InversionError::Unseen(link)),
                 opened => opened?,
             }
         }
