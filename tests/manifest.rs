@@ -139,12 +139,14 @@ fn told_by_diff(kept: &mut Kept, new: &Truth, in_doubt: &BTreeSet<RecordPath>, a
         }
     };
     for (path, cid) in new {
+        let (is_past, told_before) = (diff.is_past(), told.len());
         let step = loop {
             match diff.leaf(path.as_ref(), *cid, &mut |gone| told.push((gone.to_owned(), "delete"))).unwrap() {
                 Step::Starved => diff.feed(kept.page(diff.after().as_ref(), 2)),
                 step => break step,
             }
         };
+        assert!(!is_past || (step == Step::Create && told.len() == told_before), "{path} is {step:?} behind the end");
         match step {
             Step::Create => told.push((path.clone(), "create")),
             Step::Update => told.push((path.clone(), "update")),
@@ -158,6 +160,9 @@ fn told_by_diff(kept: &mut Kept, new: &Truth, in_doubt: &BTreeSet<RecordPath>, a
         flush(&told, kept, false);
     }
     flush(&told, kept, true);
+    assert!(diff.is_past(), "the end of a diff is not behind the end");
+    let changed = told.iter().filter(|(_, change)| *change != "delete").count();
+    assert_eq!(diff.same(), (new.len() - changed) as u64);
     told
 }
 
@@ -362,4 +367,40 @@ fn an_edit_reads_the_chunk_it_falls_into_and_a_delete_the_one_behind_it() {
         rewrite(&mut counted, &edits).unwrap();
         assert_eq!(counted.1, read, "{edits:?}");
     }
+}
+
+#[test]
+fn a_path_is_taken_only_as_it_is_coded_against_the_one_before_it() {
+    let coded = |before: &str, shared: u8, suffix: &str| {
+        let length = |length: usize| if length < 0x80 { vec![length as u8] } else { vec![length as u8 | 0x80, (length >> 7) as u8] };
+        [&[0][..], &length(before.len()), before.as_bytes(), &[shared], &length(suffix.len()), suffix.as_bytes()].concat()
+    };
+    let long = "z".repeat(512);
+    for (before, shared, suffix, path) in [
+        ("a.b.c/m", 6, "n", Some("a.b.c/n")),
+        ("a.b.c/m", 7, "1", Some("a.b.c/m1")),
+        ("a.b.c/m", 4, "d/m", Some("a.b.d/m")),
+        ("a.b.c/m", 6, "{", None),
+        ("a.b.c/m", 6, "z/", None),
+        ("a.b.c/m", 6, "\u{e9}", None),
+        // It could share more, does not rise, shares more than there is, or is the same.
+        ("a.b.c/m", 0, "a.b.c/n", None),
+        ("a.b.c/m", 6, "m1", None),
+        ("a.b.c/m", 6, "l", None),
+        ("a.b.c/m", 8, "1", None),
+        ("a.b.c/m", 7, "", None),
+        ("a.b.c/-", 6, ".", None),
+        ("a.b.c/-", 6, "..", None),
+        ("a.b.c/-", 6, "...", Some("a.b.c/...")),
+        ("a.b.c/.-", 7, ".", None),
+        ("a.b.c/m", 6, &long, Some(&format!("a.b.c/{long}"))),
+        ("a.b.c/z", 7, &long, None),
+    ] {
+        let read = decode_paths(&coded(before, shared, suffix));
+        let expected = path.map(|path| vec![RecordPath::new(before).unwrap(), RecordPath::new(path).unwrap()]);
+        assert_eq!(read, expected.ok_or(ManifestError::Path { entry: 1 }), "{suffix:?} behind {shared} of {before:?}");
+    }
+    let mut not_minimal = coded("a.b.c/m", 6, "n");
+    not_minimal.splice(9..10, [0x86, 0]);
+    assert_eq!(decode_paths(&not_minimal), Err(ManifestError::Path { entry: 1 }));
 }

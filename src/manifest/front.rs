@@ -87,7 +87,7 @@ impl Reader {
 
     /// Checks the syntax of the path, of which the first `shared` bytes were checked before.
     fn check(&mut self, shared: usize) -> Result<(), Broken> {
-        if shared <= self.slash || self.slash == 0 {
+        if shared <= self.slash {
             let path = RecordPathRef::new(self.path.as_bytes()).map_err(|_| Broken::Path)?;
             self.slash = path.collection().len();
             return Ok(());
