@@ -85,6 +85,7 @@ mod tests {
         for account in all {
             assert_eq!(account.as_str().parse(), Ok(account));
             assert_eq!(account.to_string(), account.as_str());
+            assert_eq!(account.is_active(), account == Account::Active);
         }
         assert!("Active".parse::<Account>().is_err());
     }
