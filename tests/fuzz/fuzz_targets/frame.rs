@@ -71,7 +71,8 @@ fn said(bytes: &[u8], frame: &Frame<'_>) {
 fn sorted(value: &Value) {
     match value {
         Value::Map(pairs) => {
-            let keys: Vec<(usize, &str)> = pairs.iter().map(|(key, _)| key.as_text().expect("a key is a text")).map(|key| (key.len(), key)).collect();
+            let keys: Vec<(usize, &str)> =
+                pairs.iter().map(|(key, _)| key.as_text().expect("a key is a text")).map(|key| (key.len(), key)).collect();
             assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:?}");
             pairs.iter().for_each(|(_, value)| sorted(value));
         }

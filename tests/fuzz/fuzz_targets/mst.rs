@@ -53,7 +53,8 @@ fn entries(tree: &Tree) -> Vec<(Vec<u8>, Link)> {
 }
 
 fn walk_of<'b>(root: Link, blocks: impl IntoIterator<Item = &'b Block>, batch: usize) -> (bool, Walked) {
-    let checkout = spooled([&car(root, blocks)[..]], SpoolOptions::default()).expect("blocks with their hashes and a commit are a checkout");
+    let checkout =
+        spooled([&car(root, blocks)[..]], SpoolOptions::default()).expect("blocks with their hashes and a commit are a checkout");
     (checkout.is_streamable(), walk(&checkout, batch))
 }
 
