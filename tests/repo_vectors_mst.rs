@@ -135,7 +135,7 @@ fn commit_proof_vectors_have_the_stated_roots_and_blocks() {
 #[test]
 fn a_commit_is_the_canonical_map_that_a_general_library_writes() {
     use atproto_backfill::repo::export::{car_block, car_header, signed_commit};
-    use atproto_backfill::repo::{Curve, SigningKey};
+    use atproto_backfill::repo::{Commit, CommitFault, Curve, SigningKey};
     use atproto_backfill::syntax::{Did, Rev};
     use ipld_core::ipld::Ipld;
 
@@ -157,6 +157,8 @@ fn a_commit_is_the_canonical_map_that_a_general_library_writes() {
             ("version", Ipld::Integer(3)),
         ];
         assert_eq!(map, expected.map(|(key, value)| (key.to_owned(), value)).into());
+        assert_eq!(Commit::decode(&block).map(|commit| commit.link()), Ok(link));
+        assert_eq!(Commit::decode(&[&block[..], &[0xf6]].concat()), Err(CommitFault::Encoding), "a byte behind the map");
 
         let mut car = Vec::new();
         car_header(&mut car, &link);
