@@ -98,6 +98,13 @@ impl Body {
         self.epoch == epoch && self.state.is_held()
     }
 
+    /// Whether `after` differs only in what an op set changes when it goes into the buffer.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(super) fn is_but_for_its_buffer(&self, after: &Self) -> bool {
+        let Self { min_rev, buffered_op_sets, buffered_bytes, .. } = *after;
+        *after == Self { min_rev, buffered_op_sets, buffered_bytes, ..self.clone() }
+    }
+
     fn position(&self) -> Option<Position> {
         self.rev.map(|rev| Position { rev, data: self.data })
     }

@@ -30,7 +30,7 @@ macro_rules! over_both {
     };
 }
 
-use crate::support::{Ground, NOW, advance, at, chunks, claimed, did, everything, op_set, path};
+use crate::support::{Ground, NOW, advance, at, chunks, claimed, did, everything, op_set, path, rev};
 
 async fn a_database_that_is_opened_again_holds_what_it_held(ground: impl Ground) {
     let store = ground.open().unwrap();
@@ -140,6 +140,46 @@ async fn migrations_go_up_and_down_and_up_again(ground: impl Ground) {
     ground.open().unwrap();
 }
 
+/// The version before what a buffer holds was told by its rows.
+fn before_buffers(ground: &impl Ground) -> &'static str {
+    if ground.zero().starts_with('x') { "20260101000001" } else { "20260101000002" }
+}
+
+async fn buffers_are_told_the_same_before_and_after_a_migration(ground: impl Ground) {
+    let store = ground.open().unwrap();
+    let consumer = store.consumer("posts@1").await.unwrap();
+    for n in 1..4 {
+        let job = claimed(&*store, consumer, &did(n)).await;
+        store.advance(Advance { position: at(5), finish: true, ..advance(&job) }).await.unwrap();
+        for rev in 5..5 + u64::from(n) {
+            store.append(consumer, &op_set(&did(n), rev, rev + 1, rev as usize), 1 << 20).await.unwrap();
+        }
+        // The first goes, so that the last one is all of the first job's buffer, or none of it.
+        let (seq, first) = store.buffered(job.id, 1).await.unwrap().remove(0);
+        store.advance(Advance { flushed: Some(seq), position: at(6), ..advance(&job) }).await.unwrap();
+        assert_eq!(first.rev, rev(6));
+    }
+    let jobs = store.jobs(consumer, None, 10).await.unwrap();
+    assert_eq!(
+        jobs.iter().map(|job| (job.buffered_op_sets, job.min_rev)).collect::<Vec<_>>(),
+        [(0, Some(rev(6))), (1, Some(rev(7))), (2, Some(rev(8)))]
+    );
+    drop(store);
+    ground.down_to(before_buffers(&ground));
+    for job in &jobs {
+        let of_job = format!("FROM job WHERE id = {} AND min_rev = '{}'", job.id.0, job.min_rev.unwrap());
+        assert_eq!(ground.number(&format!("SELECT buffered_op_sets AS n {of_job}")) as u64, job.buffered_op_sets);
+        assert_eq!(ground.number(&format!("SELECT buffered_bytes AS n {of_job}")) as u64, job.buffered_bytes);
+    }
+    let store = ground.open().unwrap();
+    assert_eq!(store.jobs(consumer, None, 10).await.unwrap(), jobs);
+    store.append(consumer, &op_set(&did(3), 8, 9, 40), 1 << 20).await.unwrap();
+    let job = store.job(consumer, &did(3)).await.unwrap().unwrap();
+    assert_eq!((job.buffered_op_sets, store.buffered(job.id, 1 << 20).await.unwrap().len()), (3, 3));
+    drop(store);
+    assert_eq!(ground.check().unwrap().faults, Vec::<String>::new());
+}
+
 async fn a_newer_schema_is_refused_and_left_alone(ground: impl Ground) {
     drop(ground.open().unwrap());
     ground.execute("INSERT INTO __diesel_schema_migrations (version) VALUES ('99990101000001')");
@@ -154,5 +194,6 @@ over_both!(
     one_act_that_fails_does_not_undo_the_others_of_its_commit,
     text_that_this_program_never_writes_is_corruption_and_is_loud,
     migrations_go_up_and_down_and_up_again,
+    buffers_are_told_the_same_before_and_after_a_migration,
     a_newer_schema_is_refused_and_left_alone,
 );

@@ -53,6 +53,17 @@ impl Ground for Database {
         stranger(self).revert_all_migrations(migrations()).unwrap();
     }
 
+    fn down_to(&self, version: &str) {
+        let mut stranger = stranger(self);
+        while stranger.applied_migrations().unwrap()[0].to_string().as_str() > version {
+            stranger.revert_last_migration(migrations()).unwrap();
+        }
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        count(&mut stranger(self), sql)
+    }
+
     fn zero(&self) -> &'static str {
         "'\\x00'::bytea"
     }

@@ -68,6 +68,17 @@ impl Ground for File {
         stranger(&self.path).revert_all_migrations(Self::migrations()).unwrap();
     }
 
+    fn down_to(&self, version: &str) {
+        let mut stranger = stranger(&self.path);
+        while stranger.applied_migrations().unwrap()[0].to_string().as_str() > version {
+            stranger.revert_last_migration(Self::migrations()).unwrap();
+        }
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        diesel::sql_query(sql).get_result::<Count>(&mut stranger(&self.path)).unwrap().n
+    }
+
     fn zero(&self) -> &'static str {
         "x'00'"
     }

@@ -34,6 +34,12 @@ pub(crate) trait Ground: Sync {
     /// Undoes all of them.
     fn down(&self);
 
+    /// Undoes those behind a version.
+    fn down_to(&self, version: &str);
+
+    /// A number that a query gives as `n`.
+    fn number(&self, sql: &str) -> i64;
+
     /// The words for one byte, 0.
     fn zero(&self) -> &'static str;
 }

@@ -6,7 +6,8 @@ use diesel::query_builder::AstPass;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind};
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
-use crate::job::{ConsumerId, JobId, Position};
+use super::sql::Tail;
+use crate::job::{ConsumerId, JobId};
 use crate::store::rules::Body;
 use crate::syntax::Did;
 
@@ -83,15 +84,11 @@ pub(super) struct KnownJobs(());
 
 #[allow(clippy::unused_self, reason = "the other backend's know something")]
 impl KnownJobs {
-    pub(super) fn find(&mut self, _: ConsumerId, _: &Did) -> Option<(JobId, Body)> {
+    pub(super) fn find(&mut self, _: ConsumerId, _: &Did) -> Option<(JobId, Body, Option<Tail>)> {
         None
     }
 
-    pub(super) fn body(&mut self, _: JobId) -> Option<(ConsumerId, Body)> {
-        None
-    }
-
-    pub(super) fn tail(&mut self, _: JobId) -> Option<Position> {
+    pub(super) fn body(&mut self, _: JobId) -> Option<(ConsumerId, Body, Option<Tail>)> {
         None
     }
 
@@ -99,7 +96,7 @@ impl KnownJobs {
 
     pub(super) fn name(&mut self, _: ConsumerId, _: &Did, _: JobId) {}
 
-    pub(super) fn set_tail(&mut self, _: JobId, _: Position) {}
+    pub(super) fn set_tail(&mut self, _: JobId, _: Tail) {}
 
     pub(super) fn forget(&mut self, _: JobId) {}
 

@@ -30,9 +30,8 @@ pub(super) fn enqueue(tx: &mut Tx<'_>, of: ConsumerId, dids: &[Did]) -> Act<u64>
 fn jobs(tx: &mut Tx<'_>, of: ConsumerId, names: &[&str]) -> Act<u64> {
     let row = BodyRow::of(&Body::new());
     let insert = diesel::sql_query(
-        "INSERT INTO job (id, consumer, repo, host, state, due_at, epoch, rev, data, min_rev, older, failures, failure, account, untold, records, \
-         buffered_op_sets, buffered_bytes) \
-         SELECT nextval('number'), $2, known.id, known.host, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM \
+        "INSERT INTO job (id, consumer, repo, host, state, due_at, epoch, rev, data, min_rev, older, failures, failure, account, untold, records) \
+         SELECT nextval('number'), $2, known.id, known.host, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14 FROM \
          (SELECT repo.id, repo.host FROM unnest($1) WITH ORDINALITY AS listed (did, place) JOIN repo ON repo.did = listed.did \
          ORDER BY listed.place FOR SHARE OF repo) AS known \
          ON CONFLICT (repo, consumer) DO NOTHING",
@@ -52,8 +51,6 @@ fn jobs(tx: &mut Tx<'_>, of: ConsumerId, names: &[&str]) -> Act<u64> {
         .bind::<Nullable<Text>, _>(row.account)
         .bind::<Nullable<Text>, _>(row.untold)
         .bind::<BigInt, _>(row.records)
-        .bind::<BigInt, _>(row.buffered_op_sets)
-        .bind::<BigInt, _>(row.buffered_bytes)
         .execute(tx.connection)?;
     Ok(added as u64)
 }

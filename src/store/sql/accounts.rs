@@ -18,7 +18,7 @@ type UpstreamRow = (i64, Option<i64>, Option<i64>);
 
 impl Tx<'_> {
     pub(super) fn account(&mut self, of: ConsumerId, did: &Did, upstream: UpstreamId, seq: Seq, account: Account) -> Act<AccountRoute> {
-        let Some((id, before)) = self.find(of, did)? else { return Ok(AccountRoute::Unknown) };
+        let Some((id, before, _)) = self.find(of, did)? else { return Ok(AccountRoute::Unknown) };
         let mut after = before.clone();
         let (route, buffer) = after.account(upstream, seq, account)?;
         self.keep(id, of, &before, &after, buffer)?;
@@ -26,14 +26,14 @@ impl Tx<'_> {
     }
 
     pub(super) fn told(&mut self, id: JobId, account: Account) -> Act<()> {
-        let Some((of, before)) = self.body(id)? else { return Ok(()) };
+        let Some((of, before, _)) = self.body(id)? else { return Ok(()) };
         let mut after = before.clone();
         after.known.told(account);
         self.keep(id, of, &before, &after, BufferAct::Keep)
     }
 
     pub(super) fn gap(&mut self, of: ConsumerId, did: &Did) -> Act<Route> {
-        let Some((id, before)) = self.find(of, did)? else { return Ok(Route::Unknown) };
+        let Some((id, before, _)) = self.find(of, did)? else { return Ok(Route::Unknown) };
         let mut after = before.clone();
         let (route, buffer) = after.gap()?;
         self.keep(id, of, &before, &after, buffer)?;

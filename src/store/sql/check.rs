@@ -9,10 +9,11 @@ use diesel::prelude::*;
 use super::accounts::cursor;
 use super::backend::{Connection, SIZE, SNAPSHOT};
 use super::chunks::Chunks;
+use super::ends::Tail;
 use super::fault::{Act, Fault};
 use super::rows::{BodyRow, did, position};
 use super::schema::{consumer, host, intent, job, manifest_chunk, op_set, repo, upstream};
-use super::{migrate, reads};
+use super::{ends, migrate, reads};
 use crate::job::{ConsumerId, JobId, JobState, OpSet};
 use crate::manifest::{Chunk, decode_paths};
 use crate::store::rules::{Body, Tally};
@@ -131,7 +132,7 @@ impl Check<'_> {
 
     fn job(&mut self, (id, of, host, text, repo_host, row): Row) -> Act<()> {
         let at = JobId(id);
-        let body = row.body(at)?;
+        let body = row.body(at, &ends::read(self.connection, at)?)?;
         self.tallies.entry(of).or_default().count(&body, 1);
         if repo_host != host {
             self.found.fault(format_args!("job {id}: its host is not its repo's"));
@@ -209,22 +210,28 @@ impl Check<'_> {
 
     /// The buffer: its op sets can be read, are in the order of their revs, and are as many as the job says (I1).
     fn buffer(&mut self, id: JobId, text: &str, body: &Body) -> Act<()> {
-        type OpSetRow = (i64, String, Option<Vec<u8>>, Vec<u8>);
+        type OpSetRow = (i64, String, Option<Vec<u8>>, i64, i64, Vec<u8>);
         let did = did(|| format!("job {}", id.0), text)?;
-        let (mut op_sets, mut bytes, mut after, mut last) = (0_u64, 0_u64, i64::MIN, None::<Rev>);
+        let (mut op_sets, mut bytes, mut after, mut last, mut tail) = (0_u64, 0_u64, i64::MIN, None::<Rev>, None);
         loop {
             let rows: Vec<OpSetRow> = op_set::table
                 .filter(op_set::job.eq(id.0).and(op_set::seq.gt(after)))
                 .order(op_set::seq)
                 .limit(OP_SETS)
-                .select((op_set::seq, op_set::rev, op_set::data, op_set::body))
+                .select((op_set::seq, op_set::rev, op_set::data, op_set::place, op_set::bytes, op_set::body))
                 .load(self.connection)?;
             let Some((seq, ..)) = rows.last() else { break };
             after = *seq;
-            for (seq, rev, data, encoded) in rows {
+            for (seq, rev, data, place, told, encoded) in rows {
                 op_sets += 1;
                 bytes += encoded.len() as u64;
                 let position = position(seq, &rev, data.as_deref())?;
+                let next = tail.map(|tail| Tail::next(Some(tail), position, &encoded));
+                let found = Tail { position, place, bytes: told };
+                if next.is_some_and(|next| next != found) {
+                    self.found.fault(format_args!("job {}: op set {seq} does not count on from the one before in its buffer", id.0));
+                }
+                tail = Some(found);
                 match OpSet::decode(did.clone(), Bytes::from(encoded)) {
                     Ok(op_set) if (op_set.rev, op_set.data) != (position.rev, position.data) => {
                         self.found.fault(format_args!("job {}: op set {seq} is not the one that its row names", id.0));
@@ -243,7 +250,7 @@ impl Check<'_> {
         if (op_sets, bytes) != (body.buffered_op_sets, body.buffered_bytes) {
             let (told, told_bytes) = (body.buffered_op_sets, body.buffered_bytes);
             self.found
-                .fault(format_args!("job {}: {op_sets} op sets of {bytes} bytes in its buffer, {told} of {told_bytes} by its row", id.0));
+                .fault(format_args!("job {}: {op_sets} op sets of {bytes} bytes in its buffer, {told} of {told_bytes} by its ends", id.0));
         }
         Ok(())
     }

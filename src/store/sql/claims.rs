@@ -6,9 +6,9 @@ use bytes::Bytes;
 use diesel::prelude::*;
 
 use super::chunks::Chunks;
-use super::endings::Endings as _;
+use super::ends::Tail;
 use super::fault::Act;
-use super::rows::{position, signed};
+use super::rows::signed;
 use super::schema::{intent, op_set};
 use super::statements::{PutIntent, PutOpSet, TakeOpSets};
 use super::writer::Tx;
@@ -21,38 +21,26 @@ use crate::syntax::RecordPath;
 impl Tx<'_> {
     /// `head` is the op set; its ops play no part, `encoded` holds them.
     pub(super) fn append(&mut self, of: ConsumerId, head: &OpSet, encoded: &[u8], budget: u64) -> Act<Route> {
-        let Some((id, before)) = self.find(of, &head.did)? else { return Ok(Route::Unknown) };
-        let tail = self.tail(id, &before)?;
+        let Some((id, before, tail)) = self.find(of, &head.did)? else { return Ok(Route::Unknown) };
         let mut after = before.clone();
-        let (route, buffer) = after.append(tail, head, encoded.len() as u64, budget)?;
-        if buffer == BufferAct::Push {
-            // The row of the job is locked, so that the numbers grow in the order of the appends to it, whoever appends.
-            let data = head.data.as_ref().map(|data| &data.digest()[..]);
-            PutOpSet { seq: self.numbers.next(), job: id.0, rev: head.rev.as_str(), data, body: encoded }.execute(self.connection)?;
-        }
+        let (route, buffer) = after.append(tail.map(|tail| tail.position), head, encoded.len() as u64, budget)?;
         self.keep(id, of, &before, &after, buffer)?;
         if buffer == BufferAct::Push {
-            self.known.set_tail(id, Position { rev: head.rev, data: head.data });
+            self.push(id, head, encoded, tail)?;
         }
         Ok(route)
     }
 
-    /// The position after the last op set of a job's buffer.
-    fn tail(&mut self, id: JobId, body: &Body) -> Act<Option<Position>> {
-        if body.buffered_op_sets == 0 {
-            return Ok(None);
-        }
-        if let Some(tail) = self.known.tail(id) {
-            return Ok(Some(tail));
-        }
-        let last: Option<(i64, String, Option<Vec<u8>>)> = op_set::table
-            .filter(op_set::job.eq(id.0))
-            .order(op_set::seq.desc())
-            .select((op_set::seq, op_set::rev, op_set::data))
-            .one()
-            .get_result(self.connection)
-            .optional()?;
-        last.map(|(seq, rev, data)| position(seq, &rev, data.as_deref())).transpose()
+    /// Puts an op set behind the tail of a buffer.
+    fn push(&mut self, id: JobId, head: &OpSet, encoded: &[u8], tail: Option<Tail>) -> Act<()> {
+        let tail = Tail::next(tail, Position { rev: head.rev, data: head.data }, encoded);
+        let data = head.data.as_ref().map(|data| &data.digest()[..]);
+        // The row of the job is locked, so that the numbers grow in the order of the appends to it, whoever appends.
+        let seq = self.numbers.next();
+        let Tail { place, bytes, .. } = tail;
+        PutOpSet { seq, job: id.0, rev: head.rev.as_str(), data, place, bytes, body: encoded }.execute(self.connection)?;
+        self.known.set_tail(id, tail);
+        Ok(())
     }
 
     /// Turns the buffer of a job into an intent; returns how many op sets it held.
@@ -76,19 +64,18 @@ impl Tx<'_> {
 
     pub(super) fn intend(&mut self, id: JobId, epoch: Epoch, paths: &BTreeSet<RecordPath>) -> Act<Option<IntentId>> {
         match self.body(id)? {
-            Some((_, body)) if body.is_held_by(epoch) => self.insert_intent(id, epoch, paths).map(Some),
+            Some((_, body, _)) if body.is_held_by(epoch) => self.insert_intent(id, epoch, paths).map(Some),
             Some(_) | None => Ok(None),
         }
     }
 
     pub(super) fn advance(&mut self, advance: &Advance) -> Act<Standing> {
-        let Some((of, before)) = self.body(advance.job)? else { return Ok(Standing::Superseded) };
+        let Some((of, before, tail)) = self.body(advance.job)? else { return Ok(Standing::Superseded) };
         if !before.is_held_by(advance.epoch) {
             return Ok(Standing::Superseded);
         }
         let mut after = before.clone();
-        let tail = if advance.accept_older { self.tail(advance.job, &before)? } else { None };
-        after.advance(advance, tail)?;
+        after.advance(advance, tail.map(|tail| tail.position))?;
         let mut chunks = Chunks { connection: self.connection, job: advance.job };
         let added = match &advance.manifest {
             ManifestChange::None => 0,
@@ -133,7 +120,7 @@ impl Tx<'_> {
         failure: &str,
         in_doubt: &BTreeSet<RecordPath>,
     ) -> Act<Standing> {
-        let Some((of, before)) = self.body(id)? else { return Ok(Standing::Superseded) };
+        let Some((of, before, _)) = self.body(id)? else { return Ok(Standing::Superseded) };
         if before.epoch != epoch {
             return Ok(Standing::Superseded);
         }

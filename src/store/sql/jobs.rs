@@ -6,6 +6,7 @@ use diesel::sql_types::Bool;
 
 use super::backend::MAY_BE_CLAIMED;
 use super::endings::Endings as _;
+use super::ends::{self, Tail};
 use super::fault::Act;
 use super::of_consumer::OfConsumer;
 use super::rows::{BodyRow, JobRow, did, job_of};
@@ -35,8 +36,8 @@ impl Tx<'_> {
         Ok(ConsumerId(id))
     }
 
-    /// The job of a repo for a consumer.
-    pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Act<Option<(JobId, Body)>> {
+    /// The job of a repo for a consumer, and the tail of its buffer.
+    pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Act<Option<(JobId, Body, Option<Tail>)>> {
         if let Some(found) = self.known.find(of, did) {
             return Ok(Some(found));
         }
@@ -48,29 +49,44 @@ impl Tx<'_> {
             .get_result(self.connection)
             .optional()?;
         let Some((id, row)) = found else { return Ok(None) };
-        let (id, body) = (JobId(id), row.body(JobId(id))?);
-        self.known.keep(id, of, &body);
+        let id = JobId(id);
+        let (body, tail) = self.read(id, of, row)?;
         self.known.name(of, did, id);
-        Ok(Some((id, body)))
+        Ok(Some((id, body, tail)))
     }
 
-    /// A job by id, with its consumer.
-    pub(super) fn body(&mut self, id: JobId) -> Act<Option<(ConsumerId, Body)>> {
+    /// A job by id, with its consumer and the tail of its buffer.
+    pub(super) fn body(&mut self, id: JobId) -> Act<Option<(ConsumerId, Body, Option<Tail>)>> {
         if let Some(found) = self.known.body(id) {
             return Ok(Some(found));
         }
         let found: Option<(i64, BodyRow)> =
             job::table.find(id.0).select((job::consumer, BodyRow::as_select())).for_change().get_result(self.connection).optional()?;
         let Some((of, row)) = found else { return Ok(None) };
-        let (of, body) = (ConsumerId(of), row.body(id)?);
+        let of = ConsumerId(of);
+        let (body, tail) = self.read(id, of, row)?;
+        Ok(Some((of, body, tail)))
+    }
+
+    /// A job from its row, which is locked by now: what the buffer says is read behind that, so that it goes with the row.
+    fn read(&mut self, id: JobId, of: ConsumerId, row: BodyRow) -> Act<(Body, Option<Tail>)> {
+        let buffer = ends::read(self.connection, id)?;
+        let body = row.body(id, &buffer)?;
         self.known.keep(id, of, &body);
-        Ok(Some((of, body)))
+        if let Some(tail) = buffer.tail {
+            self.known.set_tail(id, tail);
+        }
+        Ok((body, buffer.tail))
     }
 
     /// Writes a job that was changed, does to its buffer what is to be done, and keeps the sums.
     pub(super) fn keep(&mut self, id: JobId, of: ConsumerId, before: &Body, after: &Body, buffer: BufferAct) -> Act<()> {
-        if before != after {
+        // What else an op set changes when it goes into the buffer is told by its own row.
+        let is_told = buffer == BufferAct::Push && before.is_but_for_its_buffer(after);
+        if before != after && !is_told {
             KeepJob { id: id.0, row: BodyRow::of(after) }.execute(self.connection)?;
+        }
+        if before != after {
             self.known.keep(id, of, after);
         }
         let dropped = match buffer {
@@ -86,7 +102,7 @@ impl Tx<'_> {
     }
 
     pub(super) fn want(&mut self, of: ConsumerId, did: &Did) -> Act<bool> {
-        let Some((id, before)) = self.find(of, did)? else { return Ok(false) };
+        let Some((id, before, _)) = self.find(of, did)? else { return Ok(false) };
         let mut after = before.clone();
         let buffer = after.on(&JobEvent::Wanted)?;
         self.keep(id, of, &before, &after, buffer)?;
@@ -94,7 +110,7 @@ impl Tx<'_> {
     }
 
     pub(super) fn purge(&mut self, of: ConsumerId, did: &Did) -> Act<bool> {
-        let Some((id, body)) = self.find(of, did)? else { return Ok(false) };
+        let Some((id, body, _)) = self.find(of, did)? else { return Ok(false) };
         let dropped = self.erase(id)?;
         diesel::delete(job::table.find(id.0)).execute(self.connection)?;
         self.known.forget(id);
@@ -138,7 +154,7 @@ impl Tx<'_> {
             .load(self.connection)?;
         let mut claimed = Vec::with_capacity(rows.len());
         for (id, host, consumer, row) in rows {
-            let before = row.body(JobId(id))?;
+            let before = row.body(JobId(id), &ends::read(self.connection, JobId(id))?)?;
             let mut after = before.clone();
             let buffer = after.on(&JobEvent::Claimed)?;
             self.keep(JobId(id), ConsumerId(consumer), &before, &after, buffer)?;
@@ -156,7 +172,7 @@ impl Tx<'_> {
     /// Enqueues jobs again that were in progress. Returns how many.
     pub(in crate::store) fn abandon(&mut self, ids: &[i64]) -> Act<u64> {
         for &id in ids {
-            let Some((of, before)) = self.body(JobId(id))? else { continue };
+            let Some((of, before, _)) = self.body(JobId(id))? else { continue };
             let mut after = before.clone();
             let buffer = after.on(&JobEvent::Abandoned)?;
             self.keep(JobId(id), of, &before, &after, buffer)?;

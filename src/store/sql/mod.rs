@@ -14,6 +14,7 @@ mod check;
 mod chunks;
 mod claims;
 mod endings;
+mod ends;
 mod fault;
 mod jobs;
 mod migrate;
@@ -30,6 +31,7 @@ mod writer;
 use super::backend;
 
 pub(super) use self::check::{check, stats};
+pub(super) use self::ends::Tail;
 pub(super) use self::fault::{Act, from_sql};
 #[allow(unused_imports, reason = "for the database that processes share")]
 pub(super) use self::jobs::dids_of;

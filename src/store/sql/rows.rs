@@ -3,6 +3,7 @@
 use diesel::prelude::*;
 
 use super::accounts::{account_text, known, untold_text};
+use super::ends::{self, Buffer, End};
 use super::fault::{Act, Fault};
 use super::schema::job;
 use crate::job::{Epoch, Job, JobId, JobState, OlderRev, Position, Timestamp};
@@ -26,8 +27,6 @@ pub(crate) struct BodyRow {
     pub(in crate::store) account: Option<String>,
     pub(in crate::store) untold: Option<String>,
     pub(in crate::store) records: i64,
-    pub(in crate::store) buffered_op_sets: i64,
-    pub(in crate::store) buffered_bytes: i64,
 }
 
 impl BodyRow {
@@ -46,12 +45,11 @@ impl BodyRow {
             account: account_text(&body.known),
             untold: untold_text(&body.known),
             records: signed(body.records),
-            buffered_op_sets: signed(body.buffered_op_sets),
-            buffered_bytes: signed(body.buffered_bytes),
         }
     }
 
-    pub(super) fn body(self, id: JobId) -> Act<Body> {
+    /// The job's body, of which the buffer tells its own part.
+    pub(super) fn body(self, id: JobId, buffer: &Buffer) -> Act<Body> {
         let at = || format!("job {}", id.0);
         let number = |value: i64| u64::try_from(value).map_err(|error| Fault::corrupt(at(), error));
         let failures = u32::try_from(self.failures).map_err(|error| Fault::corrupt(at(), error))?;
@@ -62,14 +60,14 @@ impl BodyRow {
             epoch: Epoch(self.epoch),
             rev: self.rev.as_deref().map(|text| rev(at, text)).transpose()?,
             data: self.data.as_deref().map(|bytes| link(at, bytes)).transpose()?,
-            min_rev: self.min_rev.as_deref().map(|text| rev(at, text)).transpose()?,
+            min_rev: self.min_rev.as_deref().map(|text| rev(at, text)).transpose()?.max(buffer.tail.map(|tail| tail.position.rev)),
             older: self.older.as_deref().map(|text| older(at, text)).transpose()?,
             failures,
             failure: self.failure,
             known: known(at, self.account.as_deref(), self.untold.as_deref())?,
             records: number(self.records)?,
-            buffered_op_sets: number(self.buffered_op_sets)?,
-            buffered_bytes: number(self.buffered_bytes)?,
+            buffered_op_sets: buffer.op_sets,
+            buffered_bytes: buffer.bytes,
         };
         if body.due_at().map(|at| at.0) != self.due_at {
             return Err(Fault::corrupt(at(), format!("{} is due at {:?}", self.state, self.due_at)));
@@ -78,13 +76,13 @@ impl BodyRow {
     }
 }
 
-/// A job's row with the names that it refers to: id, DID, host.
-pub(super) type JobRow = (i64, String, Option<String>, BodyRow);
+/// A job's row with the names that it refers to, and the ends of its buffer: id, DID, host, row, first and last op set.
+pub(super) type JobRow = (i64, String, Option<String>, BodyRow, Option<End>, Option<End>);
 
-pub(super) fn job_of((id, text, host, row): JobRow) -> Act<Job> {
+pub(super) fn job_of((id, text, host, row, first, last): JobRow) -> Act<Job> {
     let id = JobId(id);
     let did = did(|| format!("job {}", id.0), &text)?;
-    Ok(row.body(id)?.into_job(id, did, host))
+    Ok(row.body(id, &ends::buffer(id, first.zip(last))?)?.into_job(id, did, host))
 }
 
 pub(super) fn did(row: impl FnOnce() -> String, text: &str) -> Act<Did> {

@@ -40,8 +40,6 @@ diesel::table! {
         account -> Nullable<Text>,
         untold -> Nullable<Text>,
         records -> BigInt,
-        buffered_op_sets -> BigInt,
-        buffered_bytes -> BigInt,
     }
 }
 
@@ -60,6 +58,8 @@ diesel::table! {
         job -> BigInt,
         rev -> Text,
         data -> Nullable<Binary>,
+        place -> BigInt,
+        bytes -> BigInt,
         body -> Binary,
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct PutOpSet<'a> {
     pub(super) job: i64,
     pub(super) rev: &'a str,
     pub(super) data: Option<&'a [u8]>,
+    pub(super) place: i64,
+    pub(super) bytes: i64,
     pub(super) body: &'a [u8],
 }
 
@@ -108,18 +110,18 @@ spelled!(KeepJob, |self, out| say!(out,
     ", account = " Nullable<Text> = &self.row.account,
     ", untold = " Nullable<Text> = &self.row.untold,
     ", records = " BigInt = &self.row.records,
-    ", buffered_op_sets = " BigInt = &self.row.buffered_op_sets,
-    ", buffered_bytes = " BigInt = &self.row.buffered_bytes,
     " WHERE id = " BigInt = &self.id; ""
 ));
 
 spelled!(PutOpSet<'_>, |self, out| {
-    out.push_sql("INSERT INTO op_set (seq, job, rev, data, body) VALUES (");
+    out.push_sql("INSERT INTO op_set (seq, job, rev, data, place, bytes, body) VALUES (");
     self.seq.say(&mut out)?;
     say!(out,
         ", " BigInt = &self.job,
         ", " Text = self.rev,
         ", " Nullable<Binary> = &self.data,
+        ", " BigInt = &self.place,
+        ", " BigInt = &self.bytes,
         ", " Binary = self.body; ")"
     )
 });

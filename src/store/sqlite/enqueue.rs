@@ -62,8 +62,8 @@ impl QueryFragment<Sqlite> for PutRepo<'_> {
 impl QueryFragment<Sqlite> for PutJob {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
         out.push_sql(
-            "INSERT INTO job (id, consumer, repo, host, state, due_at, epoch, rev, data, min_rev, older, failures, failure, account, untold, records, \
-             buffered_op_sets, buffered_bytes) VALUES (",
+            "INSERT INTO job (id, consumer, repo, host, state, due_at, epoch, rev, data, min_rev, older, failures, failure, account, untold, records) \
+             VALUES (",
         );
         self.id.say(&mut out)?;
         macro_rules! values {
@@ -77,7 +77,6 @@ impl QueryFragment<Sqlite> for PutJob {
         values!(Nullable<Text> = &self.row.rev, Nullable<Binary> = &self.row.data, Nullable<Text> = &self.row.min_rev);
         values!(Nullable<Text> = &self.row.older, BigInt = &self.row.failures, Text = &self.row.failure);
         values!(Nullable<Text> = &self.row.account, Nullable<Text> = &self.row.untold, BigInt = &self.row.records);
-        values!(BigInt = &self.row.buffered_op_sets, BigInt = &self.row.buffered_bytes);
         out.push_sql(")");
         Ok(())
     }

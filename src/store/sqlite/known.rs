@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::mem;
 
-use crate::job::{ConsumerId, JobId, Position};
+use super::sql::Tail;
+use crate::job::{ConsumerId, JobId};
 use crate::store::rules::Body;
 use crate::syntax::Did;
 
@@ -28,28 +29,23 @@ struct Generation {
 struct KnownJob {
     of: ConsumerId,
     body: Body,
-    /// The position after the last op set that went into the buffer; says nothing once that is empty.
-    tail: Option<Position>,
+    /// The last op set that went into the buffer; says nothing once that is empty.
+    tail: Option<Tail>,
 }
 
 impl KnownJobs {
-    /// The job of a repo for a consumer.
-    pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Option<(JobId, Body)> {
+    /// The job of a repo for a consumer, and the tail of its buffer.
+    pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Option<(JobId, Body, Option<Tail>)> {
         let id = self.young.id(of, did).or_else(|| self.old.id(of, did))?;
         let job = self.get(id)?;
-        let found = (JobId(id), job.body.clone());
+        let found = (JobId(id), job.body.clone(), job.tail());
         self.name(of, did, JobId(id));
         Some(found)
     }
 
-    /// A job by its id.
-    pub(super) fn body(&mut self, id: JobId) -> Option<(ConsumerId, Body)> {
-        self.get(id.0).map(|job| (job.of, job.body.clone()))
-    }
-
-    /// The position after the last op set of a buffer that is not empty.
-    pub(super) fn tail(&mut self, id: JobId) -> Option<Position> {
-        self.get(id.0)?.tail
+    /// A job by its id, with its consumer and the tail of its buffer.
+    pub(super) fn body(&mut self, id: JobId) -> Option<(ConsumerId, Body, Option<Tail>)> {
+        self.get(id.0).map(|job| (job.of, job.body.clone(), job.tail()))
     }
 
     /// A job is so now.
@@ -74,7 +70,7 @@ impl KnownJobs {
     }
 
     /// An op set has gone into a buffer.
-    pub(super) fn set_tail(&mut self, id: JobId, tail: Position) {
+    pub(super) fn set_tail(&mut self, id: JobId, tail: Tail) {
         if let Some(job) = self.get(id.0) {
             job.tail = Some(tail);
         }
@@ -107,6 +103,12 @@ impl KnownJobs {
     }
 }
 
+impl KnownJob {
+    fn tail(&self) -> Option<Tail> {
+        self.tail.filter(|_| self.body.buffered_op_sets > 0)
+    }
+}
+
 impl Generation {
     fn id(&self, of: ConsumerId, did: &Did) -> Option<i64> {
         self.by_repo.get(did)?.iter().find(|(consumer, _)| *consumer == of).map(|(_, id)| *id)
@@ -134,9 +136,9 @@ mod tests {
         assert_eq!(known.find(OF, &did(1)), None, "nobody has said whose it is");
         known.name(OF, &did(1), JobId(7));
         known.keep(JobId(7), OF, &body(2));
-        assert_eq!(known.find(OF, &did(1)), Some((JobId(7), body(2))));
+        assert_eq!(known.find(OF, &did(1)), Some((JobId(7), body(2), None)));
         assert_eq!(known.find(ConsumerId(2), &did(1)), None);
-        assert_eq!(known.body(JobId(7)), Some((OF, body(2))));
+        assert_eq!(known.body(JobId(7)), Some((OF, body(2), None)));
         known.forget_all();
         assert_eq!((known.find(OF, &did(1)), known.body(JobId(7))), (None, None));
     }
@@ -147,7 +149,7 @@ mod tests {
         for id in [JobId(1), JobId(2)] {
             known.keep(id, OF, &body(3));
             known.name(OF, &did(1), id);
-            assert_eq!(known.find(OF, &did(1)).map(|(id, _)| id), Some(id));
+            assert_eq!(known.find(OF, &did(1)).map(|(id, ..)| id), Some(id));
             known.forget(id);
             assert_eq!(known.find(OF, &did(1)), None);
         }
