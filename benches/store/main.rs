@@ -2,7 +2,7 @@
 //!
 //! Options, behind `--`:
 //! `--only manifest|checkouts|op-sets|backlog` measures one part; `--durability full|normal` (default: the store's);
-//! `--unplaced` has the host of no repo known in the backlog; `--jobs N` lets the backlog grow up to N jobs (default: a million; ten thousand at least);
+//! `--op-sets N` buffers N op sets (default: 400,000); `--unplaced` has the host of no repo known in the backlog; `--jobs N` lets the backlog grow up to N jobs (default: a million; ten thousand at least);
 //! `--postgres URL` measures the store in a PostgreSQL database, which is empty and is not emptied afterwards (needs the feature "postgres").
 #![allow(clippy::print_stdout)]
 
@@ -44,6 +44,7 @@ pub(crate) async fn claimed(store: &dyn Store, consumer: atproto_backfill::job::
 struct Arguments {
     only: Option<String>,
     jobs: Option<u64>,
+    op_sets: Option<u64>,
     unplaced: bool,
     postgres: Option<String>,
     durability: Option<Durability>,
@@ -59,6 +60,7 @@ impl Arguments {
             match word.as_str() {
                 "--only" => arguments.only = Some(value()),
                 "--jobs" => arguments.jobs = Some(value().parse().expect("a number of jobs")),
+                "--op-sets" => arguments.op_sets = Some(value().parse().expect("a number of op sets")),
                 "--unplaced" => arguments.unplaced = true,
                 "--postgres" => arguments.postgres = Some(value()),
                 "--durability" => {
@@ -97,7 +99,7 @@ async fn main() {
         checkouts::measure(&database("checkouts.db"), &chunks, &paths, &links).await;
     }
     if arguments.includes("op-sets") {
-        op_sets::measure(&database("op-sets.db")).await;
+        op_sets::measure(&database("op-sets.db"), arguments.op_sets.unwrap_or(400_000)).await;
     }
     if arguments.includes("backlog") {
         let shape = if arguments.unplaced { backlog::Shape::Unplaced } else { backlog::Shape::Placed };

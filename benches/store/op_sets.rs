@@ -12,30 +12,31 @@ use super::database::Database;
 use super::manifest::link;
 use super::{advance, claimed, did, rev};
 
-const JOBS: u64 = 20_000;
+/// How many each job gets.
+const ROUNDS: u64 = 20;
 const CALLERS: u64 = 1024;
-const APPENDS: u64 = 400_000;
 const RECORD_BYTES: usize = 300;
 
-pub(crate) async fn measure(database: &Database) {
+pub(crate) async fn measure(database: &Database, op_sets: u64) {
     let store = &database.store;
     let consumer = store.consumer("op-sets@1").await.expect("consumer");
-    let jobs = complete(store, consumer).await;
+    let jobs = complete(store, consumer, op_sets / ROUNDS).await;
+    let op_sets = jobs.len() as u64 * ROUNDS;
     let clock = Clock::start();
     appends(store, consumer, &jobs).await;
-    clock.passed().print("op sets buffered", APPENDS, &format!("{CALLERS} callers"));
+    clock.passed().print("op sets buffered", op_sets, &format!("{CALLERS} callers"));
     let clock = Clock::start();
     take(store, &jobs).await;
-    clock.passed().print("op sets taken", APPENDS, &format!("{} at once", APPENDS / JOBS));
+    clock.passed().print("op sets taken", op_sets, &format!("{ROUNDS} at once"));
 }
 
 /// Jobs that follow, with nothing in their manifests.
-async fn complete(store: &Arc<dyn Store>, consumer: ConsumerId) -> Arc<[Job]> {
+async fn complete(store: &Arc<dyn Store>, consumer: ConsumerId, number: u64) -> Arc<[Job]> {
     let callers = (0..64).map(|caller| {
         let store = Arc::clone(store);
         tokio::spawn(async move {
             let mut jobs = Vec::new();
-            for n in (caller..JOBS).step_by(64) {
+            for n in (caller..number).step_by(64) {
                 let job = claimed(&*store, consumer, &did(n)).await;
                 let position = Some(Position { rev: rev(0), data: Some(link(0)) });
                 store.advance(Advance { position, finish: true, ..advance(&job) }).await.expect("advance");
@@ -63,7 +64,7 @@ async fn appends(store: &Arc<dyn Store>, consumer: ConsumerId, jobs: &Arc<[Job]>
     let callers = (0..CALLERS).map(|caller| {
         let (store, jobs) = (Arc::clone(store), Arc::clone(jobs));
         tokio::spawn(async move {
-            for round in 1..=APPENDS / JOBS {
+            for round in 1..=ROUNDS {
                 for job in jobs.iter().skip(caller as usize).step_by(CALLERS as usize) {
                     store.append(consumer, &op_set(job, round), 1 << 20).await.expect("append");
                 }
@@ -77,18 +78,17 @@ async fn appends(store: &Arc<dyn Store>, consumer: ConsumerId, jobs: &Arc<[Job]>
 
 /// Each buffer in one delivery, as a lane takes one that has grown.
 async fn take(store: &Arc<dyn Store>, jobs: &Arc<[Job]>) {
-    let rounds = APPENDS / JOBS;
     let callers = (0..CALLERS).map(|caller| {
         let (store, jobs) = (Arc::clone(store), Arc::clone(jobs));
         tokio::spawn(async move {
             for job in jobs.iter().skip(caller as usize).step_by(CALLERS as usize) {
                 let rows = store.buffered(job.id, 1 << 20).await.expect("buffered");
-                assert_eq!(rows.len() as u64, rounds);
+                assert_eq!(rows.len() as u64, ROUNDS);
                 let edit = |(_, op_set): &(BufferSeq, OpSet)| {
                     op_set.ops.iter().map(|op| Edit { path: op.path.clone(), cid: op_set.data }).collect::<Vec<_>>()
                 };
                 let manifest = ManifestChange::Apply(rows.iter().flat_map(edit).collect());
-                let position = Some(Position { rev: rev(rounds), data: Some(link(rounds as usize)) });
+                let position = Some(Position { rev: rev(ROUNDS), data: Some(link(ROUNDS as usize)) });
                 let flushed = rows.last().map(|(seq, _)| *seq);
                 store.advance(Advance { manifest, flushed, position, ..advance(job) }).await.expect("advance");
             }

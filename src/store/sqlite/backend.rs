@@ -7,6 +7,7 @@ use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind};
 use diesel::sql_types::BigInt;
 use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 
+use super::checkpoints::Checkpoints;
 use super::sql::from_sql;
 use super::sql::schema::{intent, job, op_set};
 use crate::store::StoreError;
@@ -116,13 +117,15 @@ impl NotCommitted {
 
 /// The connection that writes.
 pub(super) struct Writing {
+    // In this order: its connection is closed before the other, never at the same time.
+    checkpoints: Checkpoints,
     place: Place,
     connection: Option<Connection>,
 }
 
 impl Writing {
-    pub(super) fn new(place: Place, connection: Connection) -> Self {
-        Self { place, connection: Some(connection) }
+    pub(super) fn new(place: Place, connection: Connection) -> Result<Self, StoreError> {
+        Ok(Self { checkpoints: Checkpoints::start(&place)?, place, connection: Some(connection) })
     }
 
     /// Runs acts in a transaction. An error of theirs undoes all of it.
@@ -132,6 +135,7 @@ impl Writing {
             Err(error) => return Err(NotCommitted(with_cause(&error))),
         };
         let committed = connection.immediate_transaction(acts);
+        self.checkpoints.committed();
         if AnsiTransactionManager::transaction_manager_status_mut(connection).transaction_depth().is_ok_and(|depth| depth.is_none()) {
             return committed.map_err(|error| NotCommitted(error.to_string()));
         }

@@ -1,6 +1,7 @@
 //! The store on SQLite: one file, one process.
 
 mod backend;
+mod checkpoints;
 mod enqueue;
 mod known;
 mod place;
@@ -47,7 +48,7 @@ impl SqliteStore {
         let mut connection = place.connect()?;
         sql::migrate(&mut connection)?;
         let numbers = backend::Numbers::of(&mut connection)?;
-        let writing = backend::Writing::new(place.clone(), connection);
+        let writing = backend::Writing::new(place.clone(), connection)?;
         Ok(Self { threads: sql::Threads::start(place, writing, numbers)?, _lock: lock })
     }
 

@@ -9,6 +9,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sqlite::SqliteConnection;
 
+use super::checkpoints::HURRY;
 use super::sql::from_sql;
 use crate::store::{Durability, StoreError};
 
@@ -65,7 +66,7 @@ impl Place {
         };
         let pragmas = format!(
             "PRAGMA busy_timeout = {}; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA temp_store = MEMORY; \
-             PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = 16000; PRAGMA journal_size_limit = 67108864; PRAGMA foreign_keys = OFF;",
+             PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = {HURRY}; PRAGMA journal_size_limit = 67108864; PRAGMA foreign_keys = OFF;",
             self.options.busy_timeout.as_millis()
         );
         connection.batch_execute(&pragmas).map_err(|error| from_sql(error, "opening the database"))?;
