@@ -77,8 +77,8 @@ fn filling(is_file: bool, consumer: ConsumerId, range: std::ops::Range<u64>, sha
     format!(
         "BEGIN;
          {numbers} INSERT INTO repo (id, did, host) SELECT {from} + n, 'did:plc:' || {did}, {host} FROM numbers;
-         {numbers} INSERT INTO job (id, consumer, repo, host, state, due_at, epoch, failures, failure, records, buffered_op_sets, buffered_bytes)
-         SELECT {from} + n, {}, {from} + n * 7919 % {number}, (SELECT host FROM repo WHERE repo.id = {from} + n * 7919 % {number}), 'enqueued', 0, 0, 0, '', 0, 0, 0
+         {numbers} INSERT INTO job (id, consumer, repo, host, state, due_at, epoch, failures, failure, records)
+         SELECT {from} + n, {}, {from} + n * 7919 % {number}, (SELECT host FROM repo WHERE repo.id = {from} + n * 7919 % {number}), 'enqueued', 0, 0, 0, '', 0
          FROM numbers;
          UPDATE total SET enqueued = enqueued + {number} WHERE consumer = {};
          COMMIT;",

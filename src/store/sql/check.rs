@@ -132,7 +132,7 @@ impl Check<'_> {
 
     fn job(&mut self, (id, of, host, text, repo_host, row): Row) -> Act<()> {
         let at = JobId(id);
-        let body = row.body(at, &ends::read(self.connection, at)?)?;
+        let body = row.body(at, &ends::read(self.connection, at)?.0)?;
         self.tallies.entry(of).or_default().count(&body, 1);
         if repo_host != host {
             self.found.fault(format_args!("job {id}: its host is not its repo's"));

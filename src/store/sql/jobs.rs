@@ -70,13 +70,13 @@ impl Tx<'_> {
 
     /// A job from its row, which is locked by now: what the buffer says is read behind that, so that it goes with the row.
     fn read(&mut self, id: JobId, of: ConsumerId, row: BodyRow) -> Act<(Body, Option<Tail>)> {
-        let buffer = ends::read(self.connection, id)?;
+        let (buffer, tail) = ends::read(self.connection, id)?;
         let body = row.body(id, &buffer)?;
         self.known.keep(id, of, &body);
-        if let Some(tail) = buffer.tail {
+        if let Some(tail) = tail {
             self.known.set_tail(id, tail);
         }
-        Ok((body, buffer.tail))
+        Ok((body, tail))
     }
 
     /// Writes a job that was changed, does to its buffer what is to be done, and keeps the sums.
@@ -154,7 +154,7 @@ impl Tx<'_> {
             .load(self.connection)?;
         let mut claimed = Vec::with_capacity(rows.len());
         for (id, host, consumer, row) in rows {
-            let before = row.body(JobId(id), &ends::read(self.connection, JobId(id))?)?;
+            let before = row.body(JobId(id), &ends::read(self.connection, JobId(id))?.0)?;
             let mut after = before.clone();
             let buffer = after.on(&JobEvent::Claimed)?;
             self.keep(JobId(id), ConsumerId(consumer), &before, &after, buffer)?;

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::backend::Connection;
 use bytes::Bytes;
-use diesel::dsl::sql;
+use diesel::expression::SqlLiteral;
 use diesel::prelude::*;
-use diesel::sql_types::BigInt;
+use diesel::sql_types::{Nullable, Text};
+
+use super::backend::{Connection, Db};
 
 use super::endings::Endings as _;
+use super::ends;
 use super::fault::{Act, Fault};
 use super::jobs::{dids_of, jobs_of};
 use super::of_consumer::OfConsumer;
@@ -21,41 +23,18 @@ use crate::store::rules::Tally;
 use crate::store::{DueHosts, Totals, Where};
 use crate::syntax::{Did, RecordPath};
 
-diesel::alias! {
-    const FIRST: Alias<First> = op_set as first;
-    const LAST: Alias<Last> = op_set as last;
+/// Jobs with the names that they refer to.
+#[diesel::dsl::auto_type]
+fn named_jobs() -> _ {
+    job::table.inner_join(repo::table.on(repo::id.eq(job::repo))).left_join(host::table.on(host::id.nullable().eq(job::host)))
 }
 
-/// Jobs with the names that they refer to, and with the ends of their buffers: one statement, so that all of it is of one moment.
-macro_rules! named_jobs {
-    () => {
-        job::table
-            .inner_join(repo::table.on(repo::id.eq(job::repo)))
-            .left_join(host::table.on(host::id.nullable().eq(job::host)))
-            .left_join(FIRST.on(FIRST.field(op_set::seq).eq(sql::<BigInt>("(SELECT min(seq) FROM op_set WHERE op_set.job = job.id)"))))
-            .left_join(LAST.on(LAST.field(op_set::seq).eq(sql::<BigInt>("(SELECT max(seq) FROM op_set WHERE op_set.job = job.id)"))))
-            .select((
-                job::id,
-                repo::did,
-                host::name.nullable(),
-                BodyRow::as_select(),
-                end!(FIRST, "CAST(length(first.body) AS BIGINT)"),
-                end!(LAST, "CAST(length(last.body) AS BIGINT)"),
-            ))
-    };
-}
-macro_rules! end {
-    ($row:ident, $length:literal) => {
-        (
-            $row.field(op_set::seq),
-            $row.field(op_set::rev),
-            $row.field(op_set::data),
-            $row.field(op_set::place),
-            $row.field(op_set::bytes),
-            sql::<BigInt>($length),
-        )
-            .nullable()
-    };
+type Ends = SqlLiteral<Nullable<Text>>;
+type JobColumns = (job::id, repo::did, diesel::dsl::Nullable<host::name>, diesel::helper_types::AsSelect<BodyRow, Db>, Ends, Ends);
+
+fn job_columns() -> JobColumns {
+    let (first, last) = ends::columns();
+    (job::id, repo::did, host::name.nullable(), BodyRow::as_select(), first, last)
 }
 
 fn count(limit: usize) -> i64 {
@@ -67,14 +46,19 @@ pub(super) fn consumers(connection: &mut Connection) -> Act<Vec<String>> {
 }
 
 pub(super) fn job(connection: &mut Connection, of: ConsumerId, did: &Did) -> Act<Option<Job>> {
-    let row: Option<JobRow> = named_jobs!().filter(repo::did.eq(did.as_str()).and(OfConsumer(of))).get_result(connection).optional()?;
+    let row: Option<JobRow> =
+        named_jobs().filter(repo::did.eq(did.as_str()).and(OfConsumer(of))).select(job_columns()).get_result(connection).optional()?;
     row.map(super::rows::job_of).transpose()
 }
 
 pub(in crate::store) fn jobs(connection: &mut Connection, of: ConsumerId, after: Option<JobId>, limit: usize) -> Act<Vec<Job>> {
     let after = after.map_or(i64::MIN, |after| after.0);
-    let rows: Vec<JobRow> =
-        named_jobs!().filter(job::consumer.eq(of.0).and(job::id.gt(after))).order(job::id).limit(count(limit)).load(connection)?;
+    let rows: Vec<JobRow> = named_jobs()
+        .filter(job::consumer.eq(of.0).and(job::id.gt(after)))
+        .order(job::id)
+        .limit(count(limit))
+        .select(job_columns())
+        .load(connection)?;
     jobs_of(rows)
 }
 
@@ -94,7 +78,7 @@ pub(super) fn unflushed(connection: &mut Connection, after: Option<JobId>, limit
             .optional()?;
         let Some(id) = buffered.into_iter().chain(untold).min() else { break };
         let ripe = job::state.eq("complete").or(job::untold.is_not_null());
-        let row: Option<JobRow> = named_jobs!().filter(job::id.eq(id).and(ripe)).get_result(connection).optional()?;
+        let row: Option<JobRow> = named_jobs().filter(job::id.eq(id).and(ripe)).select(job_columns()).get_result(connection).optional()?;
         found.extend(row.map(super::rows::job_of).transpose()?);
         after = id;
     }

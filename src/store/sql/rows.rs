@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 
 use super::accounts::{account_text, known, untold_text};
-use super::ends::{self, Buffer, End};
+use super::ends::{self, Buffer};
 use super::fault::{Act, Fault};
 use super::schema::job;
 use crate::job::{Epoch, Job, JobId, JobState, OlderRev, Position, Timestamp};
@@ -60,7 +60,7 @@ impl BodyRow {
             epoch: Epoch(self.epoch),
             rev: self.rev.as_deref().map(|text| rev(at, text)).transpose()?,
             data: self.data.as_deref().map(|bytes| link(at, bytes)).transpose()?,
-            min_rev: self.min_rev.as_deref().map(|text| rev(at, text)).transpose()?.max(buffer.tail.map(|tail| tail.position.rev)),
+            min_rev: self.min_rev.as_deref().map(|text| rev(at, text)).transpose()?.max(buffer.rev),
             older: self.older.as_deref().map(|text| older(at, text)).transpose()?,
             failures,
             failure: self.failure,
@@ -77,12 +77,12 @@ impl BodyRow {
 }
 
 /// A job's row with the names that it refers to, and the ends of its buffer: id, DID, host, row, first and last op set.
-pub(super) type JobRow = (i64, String, Option<String>, BodyRow, Option<End>, Option<End>);
+pub(super) type JobRow = (i64, String, Option<String>, BodyRow, Option<String>, Option<String>);
 
 pub(super) fn job_of((id, text, host, row, first, last): JobRow) -> Act<Job> {
     let id = JobId(id);
     let did = did(|| format!("job {}", id.0), &text)?;
-    Ok(row.body(id, &ends::buffer(id, first.zip(last))?)?.into_job(id, did, host))
+    Ok(row.body(id, &ends::of_columns(id, first.as_deref(), last.as_deref())?)?.into_job(id, did, host))
 }
 
 pub(super) fn did(row: impl FnOnce() -> String, text: &str) -> Act<Did> {

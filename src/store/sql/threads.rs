@@ -46,7 +46,8 @@ impl Threads {
         let (command, answer) = writer::command(action, act);
         let writer = self.writer.as_ref().ok_or_else(|| gone(action))?;
         writer.send(command).await.map_err(|_| gone(action))?;
-        answer.await.map_err(|_| gone(action))?
+        let (outcome, _act) = answer.await.map_err(|_| gone(action))?;
+        outcome
     }
 
     /// Has a reading thread read something.

@@ -49,11 +49,14 @@ pub(super) enum Undo {
     Contended,
 }
 
+/// What came of an act, and the act, so that what it holds is freed by whoever asked and not by the one thread that all wait for.
+pub(super) type Answer<T, F> = (Result<T, StoreError>, F);
+
 struct Waiting<T, F> {
     action: &'static str,
     act: F,
     outcome: Option<Result<T, StoreError>>,
-    asker: oneshot::Sender<Result<T, StoreError>>,
+    asker: oneshot::Sender<Answer<T, F>>,
     /// When another process first stood in its way.
     contended: Option<Instant>,
 }
@@ -79,12 +82,12 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Act<T> + Send> Command for Waiting<T, F> 
             (None, None) => Err(StoreError::Unavailable { action: self.action, source: "the act was not run".into() }),
         };
         // Whoever asked may have gone; what was done stays done.
-        let _ = self.asker.send(outcome);
+        let _ = self.asker.send((outcome, self.act));
     }
 }
 
 /// An act for the queue, and where its answer will come.
-pub(super) fn command<T, F>(action: &'static str, act: F) -> (Box<dyn Command>, oneshot::Receiver<Result<T, StoreError>>)
+pub(super) fn command<T, F>(action: &'static str, act: F) -> (Box<dyn Command>, oneshot::Receiver<Answer<T, F>>)
 where
     T: Send + 'static,
     F: FnMut(&mut Tx<'_>) -> Act<T> + Send + 'static,
@@ -149,6 +152,15 @@ impl<'a> Group<'a> {
         Self { done: Vec::new(), next: Some(first), before, contended: VecDeque::new(), numbers, known, apart: ALWAYS_APART, spoilt: false }
     }
 
+    /// The act that comes next into this commit.
+    fn another(&mut self, queue: &mut mpsc::Receiver<Box<dyn Command>>) -> Option<Box<dyn Command>> {
+        if self.done.len() >= GROUP {
+            return None;
+        }
+        // Those that waited already come behind one that did not, so that neither keeps the other waiting for long.
+        self.before.pop_front().or_else(|| queue.try_recv().ok())
+    }
+
     /// Whether others suffer from the failure of one.
     fn is_to_be_parted(&self) -> bool {
         self.spoilt && self.done.len() > 1
@@ -187,14 +199,9 @@ impl<'a> Group<'a> {
                     return Err(diesel::result::Error::RollbackTransaction);
                 }
             }
-            // Those that waited already come behind one that did not, so that neither keeps the other waiting for long.
-            if self.done.len() < GROUP
-                && let Some(next) = self.before.pop_front().or_else(|| queue.try_recv().ok())
-            {
-                self.next = Some(next);
-                if self.apart {
-                    savepoint::next(connection)?;
-                }
+            self.next = self.another(queue);
+            if self.apart && self.next.is_some() {
+                savepoint::next(connection)?;
             }
         }
         sums.retain(|_, tally| *tally != Tally::default());

@@ -12,8 +12,11 @@ use crate::store::StoreError;
 
 /// How many pages the log may hold before it is brought into the database.
 pub(super) const BEGIN: i32 = 16_000;
-/// At how many the thread that writes does it itself, and waits for the disk: the other has not kept pace, or cannot.
+/// At how many the thread that writes does it itself, and waits for the disk. While nothing is written meanwhile the log then begins anew, which it does not as
+/// long as the two threads work side by side without a pause.
 pub(super) const HURRY: i32 = 4 * BEGIN;
+/// How many pages are enough when that is near, so that little is left for it to do.
+const RATHER: i32 = 1_000;
 
 /// The thread that does it. Dropping it waits until its connection is closed.
 pub(super) struct Checkpoints {
@@ -72,7 +75,8 @@ fn run(mut connection: SqliteConnection, looks: &Receiver<()>) {
 /// Brings the log into the database if it is long enough.
 fn look(connection: &mut SqliteConnection) -> QueryResult<()> {
     let Log { log, checkpointed } = diesel::sql_query("PRAGMA wal_checkpoint(NOOP)").get_result(connection)?;
-    if log - checkpointed >= BEGIN {
+    let enough = if log < HURRY - BEGIN { BEGIN } else { RATHER };
+    if log - checkpointed >= enough {
         diesel::sql_query("PRAGMA wal_checkpoint(PASSIVE)").execute(connection)?;
     }
     Ok(())

@@ -36,10 +36,13 @@ struct KnownJob {
 impl KnownJobs {
     /// The job of a repo for a consumer, and the tail of its buffer.
     pub(super) fn find(&mut self, of: ConsumerId, did: &Did) -> Option<(JobId, Body, Option<Tail>)> {
-        let id = self.young.id(of, did).or_else(|| self.old.id(of, did))?;
+        let young = self.young.id(of, did);
+        let id = young.or_else(|| self.old.id(of, did))?;
         let job = self.get(id)?;
         let found = (JobId(id), job.body.clone(), job.tail());
-        self.name(of, did, JobId(id));
+        if young.is_none() {
+            self.name(of, did, JobId(id));
+        }
         Some(found)
     }
 

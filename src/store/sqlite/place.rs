@@ -13,6 +13,9 @@ use super::checkpoints::HURRY;
 use super::sql::from_sql;
 use crate::store::{Durability, StoreError};
 
+/// What SQLite takes by itself for a new database, which nothing here changes.
+const PAGE_BYTES: i64 = 4096;
+
 /// How a database is opened.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
@@ -66,14 +69,15 @@ impl Place {
         };
         let pragmas = format!(
             "PRAGMA busy_timeout = {}; PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA temp_store = MEMORY; \
-             PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = {HURRY}; PRAGMA journal_size_limit = 67108864; PRAGMA foreign_keys = OFF;",
-            self.options.busy_timeout.as_millis()
+             PRAGMA cache_size = -16384; PRAGMA wal_autocheckpoint = {HURRY}; PRAGMA journal_size_limit = {}; PRAGMA foreign_keys = OFF;",
+            self.options.busy_timeout.as_millis(),
+            // Its file keeps what it needs when it is busy: to grow again costs more than to be written over.
+            i64::from(HURRY) * PAGE_BYTES,
         );
         connection.batch_execute(&pragmas).map_err(|error| from_sql(error, "opening the database"))?;
         if let Some(bytes) = self.options.max_bytes {
-            // Pages are 4,096 bytes: the default, which nothing here changes.
             connection
-                .batch_execute(&format!("PRAGMA max_page_count = {};", (bytes / 4096).max(1)))
+                .batch_execute(&format!("PRAGMA max_page_count = {};", (bytes / PAGE_BYTES as u64).max(1)))
                 .map_err(|error| from_sql(error, "opening the database"))?;
         }
         Ok(connection)
