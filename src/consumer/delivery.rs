@@ -144,6 +144,12 @@ impl Delivery {
         }
     }
 
+    /// Has every change come again, as if the acknowledgements had been lost.
+    #[cfg(feature = "sim")]
+    pub(crate) fn forget_acknowledged(&self) {
+        self.acknowledged.get().into_iter().flatten().for_each(|change| change.store(false, Ordering::Release));
+    }
+
     pub(super) fn is_acknowledged(&self, at: usize) -> bool {
         self.acknowledged.get().and_then(|all| all.get(at)).is_some_and(|change| change.load(Ordering::Acquire))
     }

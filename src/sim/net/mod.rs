@@ -1,5 +1,6 @@
 //! The network over HTTP and WebSocket on loopback: a PLC directory, relays, the PDS hosts, each on a port of its own.
 mod answer;
+mod backfill;
 mod body;
 mod counters;
 mod distort;

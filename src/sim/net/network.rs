@@ -117,6 +117,11 @@ impl Network {
         self.log.as_ref().and_then(|log| log.relays.first()).map_or(0, |relay| relay.head())
     }
 
+    /// The number of the newest event of each relay.
+    pub(super) fn relay_heads(&self) -> Vec<u64> {
+        self.log.iter().flat_map(|log| &log.relays).map(|relay| relay.head()).collect()
+    }
+
     /// The number of the newest event of a host; 0 if there is none, or no such host, or no firehose.
     pub fn host_head(&self, host: usize) -> u64 {
         self.log.as_ref().and_then(|log| log.hosts.get(host)).map_or(0, |host| host.head())
