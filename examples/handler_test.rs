@@ -17,8 +17,8 @@ use atproto_backfill::engine::{Backfiller, Options};
 use atproto_backfill::job::{Account, UnavailableStatus};
 use atproto_backfill::repo::json;
 use atproto_backfill::sim::{
-    AccountStatus, Ending, Endpoint, EventFault, Fault, FaultyHandler, Gate, HandlerFault, Network, NetworkOptions, Position, RetryHint, Rule,
-    RuleId, Sizes, StreamFault, World, Writer, WriterOptions,
+    AccountStatus, Ending, Endpoint, EventFault, Fault, FaultyHandler, Gate, HandlerFault, Network, NetworkOptions, Position, RetryHint,
+    Rule, RuleId, Sizes, StreamFault, World, Writer, WriterOptions,
 };
 use atproto_backfill::store::{MemoryStore, Store};
 use atproto_backfill::syntax::{Did, RecordPathRef, Rev};

@@ -143,7 +143,10 @@ fn differs(world: &World, did: &Did, held: &RepoCopy) -> Option<String> {
     (!missing.is_empty() || !extra.is_empty()).then(|| {
         let example = |paths: &[&RecordPath]| paths.first().map_or_else(String::new, |path| format!(" ({path})"));
         let (missing, extra) = ((missing.len(), example(&missing)), (extra.len(), example(&extra)));
-        format!("at {}, {}{} missing or old, {}{} too many; the copy is at {:?}", truth.rev, missing.0, missing.1, extra.0, extra.1, held.rev)
+        format!(
+            "at {}, {}{} missing or old, {}{} too many; the copy is at {:?}",
+            truth.rev, missing.0, missing.1, extra.0, extra.1, held.rev
+        )
     })
 }
 

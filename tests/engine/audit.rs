@@ -138,9 +138,9 @@ impl Process {
     /// Starts a backfiller with an audit to do in a process of its own.
     async fn start(rig: &Rig, begin: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (network, folder, store) = (rig.network.plc_url().to_owned(), Arc::clone(&rig.folder), Arc::clone(&rig.store));
+        let (plc_url, handler, store) = (rig.network.plc_url().to_owned(), Arc::clone(&rig.handler), Arc::clone(&rig.store));
         let started = runtime.spawn(async move {
-            let backfiller = backfiller_at(&network, &folder, Options::default(), &store, fast()).await;
+            let backfiller = backfiller_at(&plc_url, &handler, Options::default(), &store, fast()).await;
             if begin {
                 backfiller.audit().await.unwrap();
             }
@@ -345,7 +345,7 @@ fn impatient() -> PaceOptions {
 async fn a_host_is_down(world: WorldBuilder) {
     let mut rig = complete(world, in_memory()).await;
     rig.backfiller.stop().await.unwrap();
-    rig.backfiller = backfiller_at(rig.network.plc_url(), &rig.folder, Options::default(), &rig.store, impatient()).await;
+    rig.backfiller = backfiller_at(rig.network.plc_url(), &rig.handler, Options::default(), &rig.store, impatient()).await;
     rig.backfiller.start().await.unwrap();
     let at_it: Vec<Did> = rig.world.dids().into_iter().filter(|did| rig.world.host_of(did) == Some(1)).collect();
     miss(&rig, &at_it[..1]);

@@ -8,11 +8,12 @@ use atproto_backfill::job::{JobState, Route};
 use atproto_backfill::repo::Link;
 use atproto_backfill::sim::{NetworkOptions, RandomWrites, Sizes, World};
 use atproto_backfill::store::MemoryStore;
+use atproto_backfill::syntax::RecordPath;
 
 use crate::rig::Rig;
 
-/// What turns one map into the other, as the folder logs it.
-fn difference(old: &BTreeMap<String, Link>, new: &BTreeMap<String, Link>) -> Vec<String> {
+/// What turns one map into the other, as the copy logs it.
+fn difference(old: &BTreeMap<RecordPath, Link>, new: &BTreeMap<RecordPath, Link>) -> Vec<String> {
     let mut log: Vec<String> = old.keys().filter(|path| !new.contains_key(*path)).map(|path| format!("-{path}")).collect();
     for (path, cid) in new {
         match old.get(path) {
@@ -31,7 +32,7 @@ async fn after_a_gap_the_consumer_gets_exactly_the_difference() {
     let did = rig.world.dids()[0].clone();
     rig.backfiller.start().await.unwrap();
     assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
-    let before = rig.folder.repo(&did);
+    let before = rig.copy.repo(&did);
     // Missed: creates, updates and deletes.
     let mut writes = RandomWrites::new(31);
     for _ in 0..200 {
@@ -42,7 +43,7 @@ async fn after_a_gap_the_consumer_gets_exactly_the_difference() {
     assert_eq!(rig.backfiller.buffer(&seen).await.unwrap(), Route::Gap);
     rig.idle().await;
     rig.assert_truth().await;
-    let after = rig.folder.repo(&did);
+    let after = rig.copy.repo(&did);
     let mut told = after.log[before.log.len()..].to_vec();
     told.sort();
     let expected = difference(&before.records, &after.records);
@@ -57,9 +58,9 @@ async fn a_repo_that_has_not_changed_brings_nothing() {
     let did = rig.world.dids()[0].clone();
     rig.backfiller.start().await.unwrap();
     rig.backfiller.backfill_repo(&did).await.unwrap();
-    let before = rig.folder.repo(&did).log;
+    let before = rig.copy.repo(&did).log;
     rig.backfiller.backfill_repo(&did).await.unwrap();
-    assert_eq!(rig.folder.repo(&did).log, before);
+    assert_eq!(rig.copy.repo(&did).log, before);
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();
 }
@@ -82,10 +83,10 @@ async fn the_filter_takes_its_collections_and_nothing_else_from_checkout_and_op_
     for did in rig.world.dids() {
         let truth = rig.world.truth(&did).unwrap();
         let taken = |path: &str| options.collections.takes(path.split('/').next().unwrap());
-        let expected: BTreeMap<String, Link> =
-            truth.records.iter().map(|(path, (cid, _))| (path.to_string(), *cid)).filter(|(path, _)| taken(path)).collect();
+        let records = truth.records.iter().map(|(path, (cid, _))| (path.clone(), *cid));
+        let expected: BTreeMap<RecordPath, Link> = records.filter(|(path, _)| taken(path.as_str())).collect();
         filtered += truth.records.len() - expected.len();
-        let held = rig.folder.repo(&did);
+        let held = rig.copy.repo(&did);
         assert_eq!(held.records, expected);
         assert!(held.log.iter().all(|change| taken(&change[1..])), "something outside the filter was delivered");
         // The job follows every commit, whatever the consumer takes of it.

@@ -1,10 +1,9 @@
 //! What hosts and directories do wrong: each fault ends in the right state with its cause named, or is got over. Every fault proves that it struck.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atproto_backfill::job::{FailureKind, Job, JobState, UnavailableStatus};
-use atproto_backfill::sim::{AccountStatus, Ending, Endpoint, Fault, Missing, Position, RetryHint, Rule, Sizes, World};
+use atproto_backfill::sim::{AccountStatus, Ending, Endpoint, Fault, HandlerFault, Missing, Position, RetryHint, Rule, Sizes, World};
 use atproto_backfill::syntax::Did;
 
 use crate::rig::Rig;
@@ -34,8 +33,8 @@ async fn assert_fails(fault: Fault, kind: FailureKind) {
 /// Whatever was delivered is what the account really has.
 fn assert_proven(rig: &Rig, did: &Did, named: &str) {
     let truth = rig.world.truth(did).unwrap();
-    for (path, cid) in rig.folder.repo(did).records {
-        let found = truth.records.iter().find(|(known, _)| known.as_str() == path).map(|(_, (cid, _))| *cid);
+    for (path, cid) in rig.copy.repo(did).records {
+        let found = truth.records.iter().find(|(known, _)| **known == path).map(|(_, (cid, _))| *cid);
         assert_eq!(found, Some(cid), "{named}: {path} was delivered without proof");
     }
 }
@@ -97,7 +96,7 @@ async fn accounts_that_are_not_to_be_had_are_unavailable_and_not_tried_again() {
         let (rig, did, job) = under(fault).await;
         assert_eq!(job.state, JobState::Unavailable { status: expected }, "{named}");
         assert_eq!(job.failures, 0, "{named}: counted as a failure");
-        assert!(rig.folder.repo(&did).records.is_empty(), "{named}");
+        assert!(rig.copy.repo(&did).records.is_empty(), "{named}");
         rig.backfiller.stop().await.unwrap();
     }
 }
@@ -220,7 +219,7 @@ async fn a_stale_replica_is_not_accepted() {
     let job = rig.backfiller.backfill_repo(&did).await.unwrap();
     assert_eq!(rig.network.faults().fired(rule), 1);
     assert!(matches!(job.state, JobState::Failed { kind: FailureKind::Stale, .. }), "{job:?}");
-    assert!(rig.folder.repo(&did).records.is_empty(), "records of a stale replica were delivered");
+    assert!(rig.copy.repo(&did).records.is_empty(), "records of a stale replica were delivered");
     let job = rig.backfiller.backfill_repo(&did).await.unwrap();
     assert_eq!(job.state, JobState::Complete);
     rig.assert_truth().await;
@@ -237,7 +236,7 @@ async fn an_export_torn_by_commits_is_tried_again() {
 #[tokio::test]
 async fn a_handler_that_fails_once_gets_the_delivery_again() {
     let rig = Rig::new(World::builder().seed(28).hosts(1).repos(2).sizes(Sizes::Each(2000))).await;
-    rig.folder.failing.store(2, Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Refuse, 2);
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
     rig.backfiller.start().await.unwrap();
     rig.idle().await;
@@ -250,13 +249,13 @@ async fn a_handler_that_fails_once_gets_the_delivery_again() {
 async fn a_handler_that_panics_has_not_acknowledged() {
     let rig = Rig::new(World::builder().seed(30).hosts(1).repos(1).sizes(Sizes::Each(2000))).await;
     let did = rig.world.dids()[0].clone();
-    rig.folder.panicking.store(true, Ordering::SeqCst);
-    rig.folder.failing.store(usize::MAX, Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Panic, u64::MAX);
     rig.backfiller.start().await.unwrap();
     let job = rig.backfiller.backfill_repo(&did).await.unwrap();
     assert!(matches!(job.state, JobState::Failed { kind: FailureKind::Handler, .. }), "{job:?}");
     assert!(job.failure.contains("told to panic"), "{}", job.failure);
-    rig.folder.failing.store(1, Ordering::SeqCst);
+    rig.handler.heal();
+    rig.handler.inject(HandlerFault::Panic, 1);
     assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();
@@ -266,13 +265,13 @@ async fn a_handler_that_panics_has_not_acknowledged() {
 async fn a_handler_that_always_fails_fails_the_job_with_its_words() {
     let rig = Rig::new(World::builder().seed(29).hosts(1).repos(1).sizes(Sizes::Each(2000))).await;
     let did = rig.world.dids()[0].clone();
-    rig.folder.failing.store(usize::MAX, Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Refuse, u64::MAX);
     rig.backfiller.start().await.unwrap();
     let job = rig.backfiller.backfill_repo(&did).await.unwrap();
     assert!(matches!(job.state, JobState::Failed { kind: FailureKind::Handler, .. }), "{job:?}");
     assert!(job.failure.contains("told to fail"), "{}", job.failure);
     assert_eq!(job.records, 0, "the manifest holds what was not acknowledged");
-    rig.folder.failing.store(0, Ordering::SeqCst);
+    rig.handler.heal();
     assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();

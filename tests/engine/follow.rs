@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atproto_backfill::engine::Track;
 use atproto_backfill::job::{Account, JobState, UnavailableStatus};
-use atproto_backfill::sim::{AccountStatus, NetworkOptions, RandomWrites, Sizes, World, WorldBuilder, Writer, WriterOptions};
+use atproto_backfill::sim::{AccountStatus, HandlerFault, NetworkOptions, RandomWrites, Sizes, World, WorldBuilder, Writer, WriterOptions};
 use atproto_backfill::store::{MemoryStore, Store};
 
 use crate::rig::{Following, Rig};
@@ -120,21 +120,21 @@ async fn an_account_is_told_in_its_order_and_comes_back_by_difference() {
     let mut writes = RandomWrites::new(75);
     writes.write_to(&rig.world, &did).unwrap();
     rig.caught_up().await;
-    let (records, log) = (rig.folder.repo(&did).records, rig.folder.repo(&did).log.len());
+    let (records, log) = (rig.copy.repo(&did).records, rig.copy.repo(&did).log.len());
     rig.world.set_status(&did, AccountStatus::Deactivated);
     rig.caught_up().await;
-    let told = |repo: &crate::rig::Folded| repo.log[log..].to_vec();
-    let repo = rig.folder.repo(&did);
+    let told = |repo: &atproto_backfill::sim::RepoCopy| repo.log[log..].to_vec();
+    let repo = rig.copy.repo(&did);
     assert_eq!((told(&repo), &repo.records), (vec!["=deactivated".to_owned()], &records), "records of an inactive account are kept");
     assert_eq!(rig.backfiller.job(&did).await.unwrap().unwrap().state, JobState::Unavailable { status: UnavailableStatus::Deactivated });
     rig.world.set_status(&did, AccountStatus::Active);
     rig.caught_up().await;
-    assert_eq!(told(&rig.folder.repo(&did)), ["=deactivated", "=active"], "nothing had changed");
+    assert_eq!(told(&rig.copy.repo(&did)), ["=deactivated", "=active"], "nothing had changed");
     rig.assert_truth().await;
 
     rig.world.set_status(&did, AccountStatus::Deleted);
     rig.caught_up().await;
-    let repo = rig.folder.repo(&did);
+    let repo = rig.copy.repo(&did);
     assert_eq!(repo.account, Some(Account::Unavailable(UnavailableStatus::Deleted)));
     assert!(repo.records.is_empty());
     let job = rig.backfiller.job(&did).await.unwrap().unwrap();
@@ -164,7 +164,7 @@ async fn a_migration_costs_no_checkout_where_the_data_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_fails_holds_up_its_own_repo_alone_and_loses_nothing() {
     let rig = followed(77, Following::default()).await;
-    rig.folder.failing.store(40, std::sync::atomic::Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Refuse, 40);
     let mut writes = RandomWrites::new(77);
     for _ in 0..300 {
         writes.write(&rig.world).unwrap();

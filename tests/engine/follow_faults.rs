@@ -1,14 +1,13 @@
 //! Upstreams, directories, consumers and accounts in trouble while a firehose is followed: each test proves that its fault struck, and that nothing is lost.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atproto_backfill::engine::Options;
 use atproto_backfill::job::{Account, JobState, UnavailableStatus};
 use atproto_backfill::sim::{
-    AccountStatus, Endpoint, EventFault, Fault, FirehoseOptions, Gate, NetworkOptions, Position, RandomWrites, RetryHint, Rule, Sizes,
-    StreamFault, World,
+    AccountStatus, Endpoint, EventFault, Fault, FirehoseOptions, Gate, HandlerFault, NetworkOptions, Position, RandomWrites, RetryHint,
+    Rule, Sizes, StreamFault, World,
 };
 use atproto_backfill::store::MemoryStore;
 use atproto_backfill::syntax::Did;
@@ -187,7 +186,7 @@ async fn commits_that_waited_too_long_for_an_identity_become_a_gap() {
     rig.caught_up().await;
     let rule = rig.network.faults().inject(Rule::new(Fault::Status(500, "InternalServerError")).endpoint(Endpoint::DidDocument));
     RandomWrites::new(353).write_to(&rig.world, &did).unwrap();
-    rig.settled_up_to(rig.network.relay_head()).await;
+    rig.settled().await;
     let follow = rig.backfiller.progress().await.unwrap().follow.unwrap();
     assert_eq!(follow.gaps.get("identity_outage"), Some(&1), "{follow:?}");
     assert_ne!(rig.backfiller.job(&did).await.unwrap().unwrap().state, JobState::Complete, "the repo looks current");
@@ -223,7 +222,7 @@ async fn a_sync_during_a_checkout_is_not_settled_below() {
     let untold = rig.network.faults().inject(Rule::new(EventFault::Drop).relay(0).times(1));
     RandomWrites::new(361).write_to(&rig.world, &did).unwrap();
     rig.world.announce(&did);
-    rig.settled_up_to(rig.network.relay_head()).await;
+    rig.settled().await;
     gate.open();
     rig.idle().await;
     assert_eq!(rig.network.faults().fired(untold), 1);
@@ -236,13 +235,13 @@ async fn a_sync_during_a_checkout_is_not_settled_below() {
 async fn an_account_that_goes_during_its_checkout_is_gone_after_it() {
     let (rig, did, gate) = held(362).await;
     rig.world.set_status(&did, AccountStatus::Takendown);
-    rig.settled_up_to(rig.network.relay_head()).await;
+    rig.settled().await;
     gate.open();
     rig.idle().await;
     let job = rig.backfiller.job(&did).await.unwrap().unwrap();
     assert_eq!(job.state, JobState::Unavailable { status: UnavailableStatus::Takendown });
     rig.until(|progress| progress.counts.accounts_told == 1).await;
-    assert_eq!(rig.folder.repo(&did).account, Some(Account::Unavailable(UnavailableStatus::Takendown)));
+    assert_eq!(rig.copy.repo(&did).account, Some(Account::Unavailable(UnavailableStatus::Takendown)));
     rig.world.set_status(&did, AccountStatus::Active);
     rig.caught_up().await;
     rig.assert_truth().await;
@@ -275,9 +274,9 @@ async fn of_a_repo_that_crowds_only_what_a_checkout_makes_up_for_is_dropped() {
     let did = rig.world.dids().remove(0);
     // A relay would tell no commits of an account that is not active; its host does.
     rig.world.set_status(&did, AccountStatus::Deactivated);
-    rig.settled_up_to(rig.network.host_head(0)).await;
+    rig.settled().await;
     rig.idle().await;
-    assert_eq!(rig.folder.repo(&did).account, Some(Account::Unavailable(UnavailableStatus::Deactivated)));
+    assert_eq!(rig.copy.repo(&did).account, Some(Account::Unavailable(UnavailableStatus::Deactivated)));
     let gate = Gate::new();
     let hanging = Fault::Hold(Position::Byte(0), gate.clone());
     rig.network.faults().inject(Rule::new(hanging).endpoint(Endpoint::DidDocument).did(&did).times(1));
@@ -292,11 +291,11 @@ async fn of_a_repo_that_crowds_only_what_a_checkout_makes_up_for_is_dropped() {
     let head = rig.network.host_head(0);
     rig.until(|progress| progress.follow.as_ref().unwrap().upstreams[0].last.is_some_and(|last| last.seq.get() >= head)).await;
     gate.open();
-    rig.settled_up_to(head).await;
+    rig.settled().await;
     rig.idle().await;
     let follow = rig.backfiller.progress().await.unwrap().follow.unwrap();
     assert!(follow.gaps.get("crowded") >= Some(&1), "nothing was dropped: {follow:?}");
-    assert_eq!(rig.folder.repo(&did).account, Some(Account::Active));
+    assert_eq!(rig.copy.repo(&did).account, Some(Account::Active));
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();
 }
@@ -307,19 +306,19 @@ async fn a_consumer_that_hangs_has_its_repos_buffered_and_the_firehose_read() {
     let following = Following { options, ..Following::default() };
     let rig = followed(380, NetworkOptions::default(), following).await;
     let checkouts = rig.checkouts();
-    rig.folder.hanging.store(true, Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Hold(Gate::new()), u64::MAX);
     let mut writes = RandomWrites::new(381);
     for _ in 0..200 {
         writes.write(&rig.world).unwrap();
     }
-    rig.settled_up_to(rig.network.relay_head()).await;
+    rig.settled().await;
     let progress = rig.backfiller.progress().await.unwrap();
     assert!(progress.totals.buffered_op_sets > 100, "{progress:?}");
     assert_eq!(progress.follow.unwrap().upstreams[0].in_flight, 0);
-    rig.folder.hanging.store(false, Ordering::SeqCst);
+    rig.handler.heal();
     rig.idle().await;
-    // What hung was taken and comes again, which the folder would take for a fault.
-    rig.folder.faults.lock().unwrap().clear();
+    // What hung was taken and comes again, which the copy would take for a violation.
+    rig.copy.take_violations();
     rig.assert_truth().await;
     assert_eq!(rig.checkouts(), checkouts, "a repo was fetched again");
     rig.backfiller.stop().await.unwrap();

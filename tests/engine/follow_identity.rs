@@ -83,7 +83,7 @@ async fn a_move_right_after_a_look_up_leaves_the_account_active() {
     assert!(looked_up.elapsed() < REFRESH, "the machine is too slow for this test");
     settled(&rig).await;
     rig.assert_truth().await;
-    assert_eq!(rig.folder.repo(&did).account, None, "the former host was believed");
+    assert_eq!(rig.copy.repo(&did).account, None, "the former host was believed");
     assert_eq!(rig.checkouts(), checkouts, "a repo was fetched again");
     rig.backfiller.stop().await.unwrap();
 }
@@ -111,7 +111,7 @@ async fn a_move_that_the_former_host_tells_first_leaves_the_account_active() {
         RandomWrites::new(425).write_to(&rig.world, &did).unwrap();
         settled(&rig).await;
         rig.assert_truth().await;
-        assert!(rig.folder.repo(&did).account.is_none_or(Account::is_active));
+        assert!(rig.copy.repo(&did).account.is_none_or(Account::is_active));
         assert!(changed.elapsed() < REFRESH * 3, "it took {:?}", changed.elapsed());
         rig.backfiller.stop().await.unwrap();
     }
@@ -173,7 +173,7 @@ async fn commits_that_wait_for_an_identity_are_given_up_together() {
     rig.world.set_status(&did, AccountStatus::Active);
     (0..5).for_each(|_| _ = writes.write_to(&rig.world, &did).unwrap());
     let written = Instant::now();
-    rig.settled_up_to(rig.network.relay_head()).await;
+    rig.settled().await;
     assert!(written.elapsed() < patience * 2, "the cursor was held for {:?}", written.elapsed());
     let progress = rig.backfiller.progress().await.unwrap();
     assert!(progress.follow.unwrap().gaps.get("identity_outage") >= Some(&1));
@@ -212,7 +212,7 @@ async fn crowd(seed: u64, room: u32, commits: usize) {
     assert!(follow.gaps.get("crowded") >= Some(&1), "there was room for all: {follow:?}");
     assert!(follow.gaps.keys().all(|reason| *reason == "crowded"), "{follow:?}");
     rules.iter().for_each(|rule| rig.network.faults().heal(*rule));
-    rig.settled_up_to(rig.network.relay_head()).await;
+    rig.settled().await;
     healed(&rig, hanging).await;
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();

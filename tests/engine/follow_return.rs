@@ -11,7 +11,7 @@ use crate::rig::{Following, Rig};
 
 async fn assert_unavailable(rig: &Rig, did: &Did, status: UnavailableStatus) {
     assert_eq!(rig.backfiller.job(did).await.unwrap().unwrap().state, JobState::Unavailable { status });
-    assert_eq!(rig.folder.repo(did).account, Some(Account::Unavailable(status)));
+    assert_eq!(rig.copy.repo(did).account, Some(Account::Unavailable(status)));
 }
 
 /// A repo of a rig whose host said once, and wrongly, that there is no such repo.
@@ -37,7 +37,7 @@ async fn a_repo_that_its_host_did_not_find_once_comes_back_by_its_next_commit() 
         RandomWrites::new(seed + 1).write_to(&rig.world, &did).unwrap();
         rig.caught_up().await;
         rig.assert_truth().await;
-        assert_eq!(rig.folder.repo(&did).account, Some(Account::Active), "{verification:?}");
+        assert_eq!(rig.copy.repo(&did).account, Some(Account::Active), "{verification:?}");
         assert_eq!(rig.backfiller.progress().await.unwrap().counts.op_sets_rearming, 1, "{verification:?}");
         rig.backfiller.stop().await.unwrap();
     }
@@ -84,7 +84,7 @@ async fn an_account_whose_return_nobody_told_comes_back_by_its_next_commit() {
     rig.caught_up().await;
     untold.iter().for_each(|rule| assert_eq!(rig.network.faults().fired(*rule), 1));
     rig.assert_truth().await;
-    assert_eq!(rig.folder.repo(&did).account, Some(Account::Active));
+    assert_eq!(rig.copy.repo(&did).account, Some(Account::Active));
     rig.backfiller.stop().await.unwrap();
 }
 
@@ -95,12 +95,12 @@ async fn a_commit_of_an_account_that_is_gone_has_its_host_asked_once() {
     let did = rig.world.dids().remove(0);
     rig.world.set_status(&did, AccountStatus::Deactivated);
     settled(&rig).await;
-    let (checkouts, log) = (rig.checkouts(), rig.folder.repo(&did).log);
+    let (checkouts, log) = (rig.checkouts(), rig.copy.repo(&did).log);
     RandomWrites::new(413).write_to(&rig.world, &did).unwrap();
     settled(&rig).await;
     assert_unavailable(&rig, &did, UnavailableStatus::Deactivated).await;
     assert_eq!(rig.checkouts(), checkouts + 1, "the host was not asked once");
-    assert_eq!(rig.folder.repo(&did).log, log, "the consumer was told again");
+    assert_eq!(rig.copy.repo(&did).log, log, "the consumer was told again");
     // Told again: where the repo is now, which is known.
     rig.world.announce(&did);
     settled(&rig).await;

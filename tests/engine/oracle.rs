@@ -1,12 +1,11 @@
 //! Seeded schedules of everything at once: faults, missed op sets, failing handlers, stops, purges. At the end the consumer equals the world.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atproto_backfill::engine::Options;
 use atproto_backfill::job::JobState;
-use atproto_backfill::sim::{Ending, Fault, Missing, Position, RandomWrites, RetryHint, Rule, Sizes, World};
+use atproto_backfill::sim::{Ending, Fault, HandlerFault, Missing, Position, RandomWrites, RetryHint, Rule, Sizes, World};
 use atproto_backfill::store::{MemoryStore, Store};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -72,12 +71,12 @@ async fn schedule(seed: u64, store: Arc<dyn Store>) {
                 rig.backfiller.enqueue(std::slice::from_ref(did)).await.unwrap();
                 rig.store.want(consumer(&rig).await, did).await.unwrap();
             }
-            88..92 => _ = rig.folder.failing.fetch_add(random.random_range(1..4), Ordering::SeqCst),
+            88..92 => _ = rig.handler.inject(HandlerFault::Refuse, random.random_range(1..4)),
             92..94 => {
                 // What the handler was given of a purged repo is its own to forget.
                 purges += 1;
                 rig.backfiller.purge(did).await.unwrap();
-                rig.folder.forget(did);
+                rig.copy.forget(did);
                 rig.backfiller.enqueue(std::slice::from_ref(did)).await.unwrap();
             }
             94..96 => {
@@ -91,7 +90,7 @@ async fn schedule(seed: u64, store: Arc<dyn Store>) {
     }
     // The faults are over. One more commit of each repo shows what was missed.
     faults.iter().for_each(|rule| rig.network.faults().heal(*rule));
-    rig.folder.failing.store(0, Ordering::SeqCst);
+    rig.handler.heal();
     for did in &dids {
         rig.backfiller.buffer(&writes.write_to(&rig.world, did).unwrap()).await.unwrap();
     }
@@ -113,7 +112,7 @@ async fn schedule(seed: u64, store: Arc<dyn Store>) {
     };
     tokio::time::timeout(LIMIT, at_rest).await.unwrap_or_else(|_| panic!("seed {seed}: never at rest"));
     // Missed op sets can let a rev repeat to the consumer (a failed attempt, a crash), never an end that differs.
-    rig.folder.faults.lock().unwrap().clear();
+    rig.copy.take_violations();
     rig.assert_truth_after_restart().await;
     assert!(missed > 0 && restarts > 0 && purges > 0 && !faults.is_empty(), "seed {seed} put nothing to the test");
     rig.backfiller.stop().await.unwrap();

@@ -1,12 +1,11 @@
 //! What a process leaves when it ends in the middle of something, and what the next one makes of it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atproto_backfill::engine::Options;
 use atproto_backfill::job::JobState;
-use atproto_backfill::sim::{Change, RandomWrites, Sizes, World};
+use atproto_backfill::sim::{Change, Gate, HandlerFault, RandomWrites, Sizes, World};
 use atproto_backfill::store::{MemoryStore, Store};
 
 use crate::rig::{LIMIT, Rig};
@@ -16,30 +15,30 @@ fn short_grace() -> Options {
 }
 
 /// Ends a backfiller while deliveries are with the handler, which has taken them and never says so.
-async fn cut_off(rig: &Rig, deliveries: usize) {
+async fn cut_off(rig: &Rig, deliveries: u64) {
     let waiting = async {
-        while rig.folder.deliveries.load(Ordering::SeqCst) < deliveries {
+        while rig.handler.taken() < deliveries {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(LIMIT, waiting).await.expect("the handler was never called");
     rig.backfiller.stop().await.expect_err("the handler was to hang");
-    rig.folder.hanging.store(false, Ordering::SeqCst);
+    rig.handler.heal();
 }
 
 async fn what_was_taken_and_not_recorded_is_deleted_when_it_is_no_more(store: Arc<dyn Store>) {
     let world = World::builder().seed(51).hosts(1).repos(1).sizes(Sizes::Each(900));
     let mut rig = Rig::with(world, Default::default(), short_grace(), store).await;
     let did = rig.world.dids()[0].clone();
-    rig.folder.hanging.store(true, Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Hold(Gate::new()), u64::MAX);
     rig.backfiller.enqueue(std::slice::from_ref(&did)).await.unwrap();
     rig.backfiller.start().await.unwrap();
     cut_off(&rig, 2).await;
-    let taken = rig.folder.repo(&did).records;
+    let taken = rig.copy.repo(&did).records;
     let job = rig.backfiller.job(&did).await.unwrap().unwrap();
     assert!(taken.len() > 800 && job.records == 0, "{} taken, {} recorded", taken.len(), job.records);
     // While the process is down, half of what it had handed over is deleted.
-    let gone = taken.keys().step_by(2).map(|path| Change::Delete(path.parse().unwrap()));
+    let gone = taken.keys().step_by(2).map(|path| Change::Delete(path.clone()));
     for chunk in gone.collect::<Vec<_>>().chunks(100) {
         rig.world.write(&did, chunk.to_vec()).unwrap();
     }
@@ -79,8 +78,8 @@ async fn an_op_set_that_was_taken_and_not_recorded_comes_again_in_order() {
     let did = rig.world.dids()[0].clone();
     rig.backfiller.start().await.unwrap();
     assert_eq!(rig.backfiller.backfill_repo(&did).await.unwrap().state, JobState::Complete);
-    rig.folder.hanging.store(true, Ordering::SeqCst);
-    let deliveries = rig.folder.deliveries.load(Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Hold(Gate::new()), u64::MAX);
+    let deliveries = rig.handler.taken();
     let mut writes = RandomWrites::new(52);
     for _ in 0..20 {
         rig.backfiller.buffer(&writes.write_to(&rig.world, &did).unwrap()).await.unwrap();
@@ -89,8 +88,8 @@ async fn an_op_set_that_was_taken_and_not_recorded_comes_again_in_order() {
     rig.restart(Options::default()).await;
     rig.backfiller.start().await.unwrap();
     rig.idle().await;
-    // The repeated delivery is a fault for the folder, and the one thing that a crash may do: it repeats.
-    let repeated = std::mem::take(&mut *rig.folder.faults.lock().unwrap());
+    // The repeated delivery is a violation for the copy, and the one thing that a crash may do: it repeats.
+    let repeated = rig.copy.take_violations();
     assert!(
         repeated.len() <= 1 && repeated.iter().all(|fault| fault.contains("came twice") || fault.contains("went back")),
         "{repeated:?}"

@@ -1,147 +1,35 @@
 //! What the tests of the engine share.
 //!
 //! ```text
-//!   World (truth) ── Network: PLC + PDS hosts on loopback ──HTTP──► Backfiller ──► Folder (what a consumer would hold)
+//!   World (truth) ── Network: PLC + PDS hosts on loopback ──HTTP──► Backfiller ──► FaultyHandler ──► ConsumerCopy
 //!     └── Writer / write() ── op sets, handed in ─────────────────────┘
 //! ```
 //! Only the network's far end is simulated: the HTTP client, the pace, the codec and the store are the real ones.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use atproto_backfill::consumer::{Change, Delivery, Handler, HandlerError, Origin, Record};
-use atproto_backfill::engine::{Backfiller, Builder, FollowOptions, Options, Progress};
+use atproto_backfill::engine::{Backfiller, FollowOptions, Options, Progress};
 use atproto_backfill::fetch::{Backoff, HttpOptions, Pace, PaceOptions, Rate};
-use atproto_backfill::firehose::{ClientOptions, SavePolicy, Upstream};
-use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
-use atproto_backfill::job::{Account, UnavailableStatus};
-use atproto_backfill::repo::Link;
-use atproto_backfill::sim::{Endpoint, Network, NetworkOptions, World, WorldBuilder};
+use atproto_backfill::firehose::{ClientOptions, SavePolicy};
+use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, Resolver, ResolverOptions};
+use atproto_backfill::sim::{ConsumerCopy, Endpoint, FaultyHandler, Network, NetworkOptions, World, WorldBuilder};
 use atproto_backfill::store::{MemoryStore, Store};
-use atproto_backfill::syntax::{Did, RecordPathRef, Rev};
+use atproto_backfill::syntax::Did;
 
 /// The longest that any wait of a test may take. A test that runs into it has failed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// A consumer that keeps what it is told, and notes what it should never be told.
-#[derive(Debug, Default)]
-pub(crate) struct Folder {
-    repos: Mutex<BTreeMap<Did, Folded>>,
-    pub(crate) faults: Mutex<Vec<String>>,
-    /// Deliveries that fail before the next one is taken.
-    pub(crate) failing: AtomicUsize,
-    /// Whether a failure is a panic.
-    pub(crate) panicking: AtomicBool,
-    /// Deliveries that were taken.
-    pub(crate) deliveries: AtomicUsize,
-    /// Whether the handler keeps silent about what it has taken.
-    pub(crate) hanging: AtomicBool,
-}
-
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Folded {
-    pub(crate) records: BTreeMap<String, Link>,
-    pub(crate) rev: Option<Rev>,
-    /// What it was told of the account last.
-    pub(crate) account: Option<Account>,
-    /// Every change in the order in which it came: `+` create, `~` update, `-` delete, and the path; `=` and what the account is.
-    pub(crate) log: Vec<String>,
-}
-
-impl Folder {
-    pub(crate) fn repo(&self, did: &Did) -> Folded {
-        self.repos.lock().unwrap().get(did).cloned().unwrap_or_default()
-    }
-
-    /// Forgets a repo, as a consumer does that has purged it.
-    pub(crate) fn forget(&self, did: &Did) {
-        self.repos.lock().unwrap().remove(did);
-    }
-
-    fn tell(&self, did: &Did, account: Account) {
-        let mut repos = self.repos.lock().unwrap();
-        let repo = repos.entry(did.clone()).or_default();
-        repo.log.push(format!("={account}"));
-        repo.account = Some(account);
-        if account == Account::Unavailable(UnavailableStatus::Deleted) {
-            repo.records.clear();
-        }
-    }
-
-    fn fold(&self, delivery: &Delivery) {
-        let mut repos = self.repos.lock().unwrap();
-        let repo = repos.entry(delivery.did().clone()).or_default();
-        if repo.rev.is_some_and(|rev| delivery.rev() < rev) {
-            self.faults.lock().unwrap().push(format!("{} went back from {:?} to {}", delivery.did(), repo.rev, delivery.rev()));
-        }
-        if delivery.origin() == Origin::Live && repo.rev == Some(delivery.rev()) {
-            self.faults.lock().unwrap().push(format!("{} came twice at {}", delivery.did(), delivery.rev()));
-        }
-        repo.rev = Some(delivery.rev());
-        for change in delivery.changes() {
-            let path = change.path().as_str().to_owned();
-            let (sign, cid) = match change {
-                Change::Create(record) => ('+', Some(record)),
-                Change::Update(record) => ('~', Some(record)),
-                Change::Delete(_) => ('-', None),
-            };
-            repo.log.push(format!("{sign}{path}"));
-            match cid {
-                Some(record) => {
-                    assert_eq!(Link::of(record.bytes), record.cid, "{path}: bytes that are not of their CID");
-                    repo.records.insert(path, record.cid);
-                }
-                None => _ = repo.records.remove(&path),
-            }
-        }
-    }
-}
-
-/// The handler of a rig: a [`Folder`] behind a pointer.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Folding(pub(crate) Arc<Folder>);
-
-impl Handler for Folding {
-    async fn create(&self, _: &Did, _: Rev, _: Record<'_>) -> Result<(), HandlerError> {
-        unreachable!("the folder takes batches")
-    }
-    async fn update(&self, _: &Did, _: Rev, _: Record<'_>) -> Result<(), HandlerError> {
-        unreachable!("the folder takes batches")
-    }
-    async fn delete(&self, _: &Did, _: Rev, _: RecordPathRef<'_>) -> Result<(), HandlerError> {
-        unreachable!("the folder takes batches")
-    }
-    async fn account(&self, did: &Did, account: Account) -> Result<(), HandlerError> {
-        if self.0.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return Err("the folder was told to fail".into());
-        }
-        self.0.tell(did, account);
-        Ok(())
-    }
-    async fn batch(&self, delivery: &Delivery) -> Result<(), HandlerError> {
-        // Lets other deliveries in between, as a handler that writes somewhere would.
-        tokio::task::yield_now().await;
-        if self.0.failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            assert!(!self.0.panicking.load(Ordering::SeqCst), "the folder was told to panic");
-            return Err("the folder was told to fail".into());
-        }
-        self.0.fold(delivery);
-        self.0.deliveries.fetch_add(1, Ordering::SeqCst);
-        if self.0.hanging.load(Ordering::SeqCst) {
-            std::future::pending::<()>().await;
-        }
-        Ok(())
-    }
-}
+/// The consumer of a rig: what it holds, behind what makes it fail.
+pub(crate) type Consumer = FaultyHandler<Arc<ConsumerCopy>>;
 
 /// A world, its network, and a backfiller that has not been started.
 pub(crate) struct Rig {
     pub(crate) world: Arc<World>,
     pub(crate) network: Network,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) folder: Arc<Folder>,
+    pub(crate) copy: Arc<ConsumerCopy>,
+    pub(crate) handler: Arc<Consumer>,
     pub(crate) backfiller: Backfiller,
 }
 
@@ -154,14 +42,14 @@ impl Rig {
         let world = world.build().unwrap();
         println!("seed {}", world.seed());
         let network = Network::start(&world, network).await.unwrap();
-        let folder = Arc::new(Folder::default());
-        let backfiller = backfiller(&network, &folder, options, &store).await;
-        Self { world, network, store, folder, backfiller }
+        let (copy, handler) = consumer();
+        let backfiller = backfiller(&network, &handler, options, &store).await;
+        Self { world, network, store, copy, handler, backfiller }
     }
 
     /// Another backfiller on the same store and consumer, as after a restart.
     pub(crate) async fn restart(&mut self, options: Options) {
-        self.backfiller = backfiller(&self.network, &self.folder, options, &self.store).await;
+        self.backfiller = backfiller(&self.network, &self.handler, options, &self.store).await;
     }
 
     /// A rig that follows these firehoses of its network; nothing needs to be handed in.
@@ -169,9 +57,9 @@ impl Rig {
         let world = world.build().unwrap();
         println!("seed {}", world.seed());
         let network = Network::start(&world, network).await.unwrap();
-        let folder = Arc::new(Folder::default());
-        let backfiller = following.backfiller(&network, &folder, &store).await;
-        Self { world, network, store, folder, backfiller }
+        let (copy, handler) = consumer();
+        let backfiller = following.backfiller(&network, &handler, &store).await;
+        Self { world, network, store, copy, handler, backfiller }
     }
 
     /// A rig in memory that has copied its world, and follows.
@@ -197,22 +85,20 @@ impl Rig {
 
     /// Another backfiller that follows, on the same store and consumer, as after a restart.
     pub(crate) async fn restart_following(&mut self, following: Following) {
-        self.backfiller = following.backfiller(&self.network, &self.folder, &self.store).await;
+        self.backfiller = following.backfiller(&self.network, &self.handler, &self.store).await;
     }
 
-    /// Waits until everything that the relay has told so far is settled, and nothing is left to do.
+    /// Waits until everything that was told so far is settled, and nothing is left to do: repos that failed wait for their time.
     pub(crate) async fn caught_up(&self) {
-        self.settled_up_to(self.network.relay_head()).await;
+        self.settled().await;
         self.idle().await;
     }
 
-    /// Waits until everything that the first upstream has told, up to this event, is settled.
-    pub(crate) async fn settled_up_to(&self, head: u64) {
-        self.until(|progress| {
-            let settled = progress.follow.as_ref().and_then(|follow| follow.upstreams.first()?.settled);
-            head == 0 || settled.is_some_and(|settled| settled.seq.get() >= head)
-        })
-        .await;
+    /// Waits until everything that was told so far is settled.
+    pub(crate) async fn settled(&self) {
+        if tokio::time::timeout(LIMIT, self.network.settled(&self.backfiller)).await.is_err() {
+            panic!("not settled in time: {:?}", self.backfiller.progress().await);
+        }
     }
 
     /// Waits until the progress is as it should be.
@@ -245,17 +131,13 @@ impl Rig {
 
     /// The same without I9, whose counters begin anew with a process.
     pub(crate) async fn assert_truth_after_restart(&self) {
-        assert_eq!(*self.folder.faults.lock().unwrap(), Vec::<String>::new());
+        assert_eq!(self.copy.violations(), Vec::<String>::new());
+        assert_eq!(self.copy.differences(&self.world), Vec::<String>::new());
         let mut records = 0;
         for did in self.world.dids() {
-            let truth = self.world.truth(&did).unwrap();
-            let held = self.folder.repo(&did).records;
-            let expected: BTreeMap<String, Link> = truth.records.iter().map(|(path, (cid, _))| (path.as_str().to_owned(), *cid)).collect();
-            let job = self.backfiller.job(&did).await.unwrap().unwrap();
-            assert_eq!(held, expected, "{did}: {job:?}");
-            assert_eq!(job.rev, Some(truth.rev), "{did}: {job:?}");
-            assert_eq!(job.records, truth.records.len() as u64, "{did}");
-            records += expected.len();
+            let (truth, job) = (self.world.truth(&did).unwrap(), self.backfiller.job(&did).await.unwrap().unwrap());
+            assert_eq!((job.rev, job.records), (Some(truth.rev), truth.records.len() as u64), "{did}: {job:?}");
+            records += truth.records.len();
         }
         assert!(records > 0, "an empty world proves nothing");
     }
@@ -335,19 +217,25 @@ impl Default for Following {
 }
 
 impl Following {
-    async fn backfiller(self, network: &Network, folder: &Arc<Folder>, store: &Arc<dyn Store>) -> Backfiller {
-        let mut builder = builder_at(network.plc_url(), folder, self.options, store, fast(), self.refresh).follow(self.follow);
+    async fn backfiller(self, network: &Network, handler: &Arc<Consumer>, store: &Arc<dyn Store>) -> Backfiller {
+        let builder = network.backfiller("test", Arc::clone(store), Arc::clone(handler)).unwrap();
+        let mut builder = builder.options(self.options).follow(self.follow).resolver(resolver(network.plc_url(), self.refresh));
         if self.hosts.is_empty() {
-            builder = builder.upstream(Upstream::relay(network.relay_firehose_url()).unwrap());
+            builder = builder.upstream(network.relay_upstream());
         }
         for host in self.hosts {
-            builder = builder.upstream(Upstream::host(network.host_firehose_url(host)).unwrap());
+            builder = builder.upstream(network.host_upstream(host));
         }
         builder.build().await.unwrap()
     }
 }
 
-/// A fast pace: these tests are about other things.
+fn consumer() -> (Arc<ConsumerCopy>, Arc<Consumer>) {
+    let copy = Arc::new(ConsumerCopy::new());
+    (Arc::clone(&copy), Arc::new(FaultyHandler::new(copy)))
+}
+
+/// A pace as fast as those that hosts are not asked at here, with the pauses of the usual one.
 pub(crate) fn fast() -> PaceOptions {
     PaceOptions {
         host_rate: Rate::per_second(10_000.0).unwrap(),
@@ -357,35 +245,29 @@ pub(crate) fn fast() -> PaceOptions {
     }
 }
 
-pub(crate) async fn backfiller(network: &Network, folder: &Arc<Folder>, options: Options, store: &Arc<dyn Store>) -> Backfiller {
-    backfiller_at(network.plc_url(), folder, options, store, fast()).await
+async fn backfiller(network: &Network, handler: &Arc<Consumer>, options: Options, store: &Arc<dyn Store>) -> Backfiller {
+    backfiller_at(network.plc_url(), handler, options, store, fast()).await
 }
 
 /// A backfiller that looks identities up at this origin, and asks hosts at this pace.
 pub(crate) async fn backfiller_at(
     plc_url: &str,
-    folder: &Arc<Folder>,
+    handler: &Arc<Consumer>,
     options: Options,
     store: &Arc<dyn Store>,
     pace: PaceOptions,
 ) -> Backfiller {
-    builder_at(plc_url, folder, options, store, pace, Duration::ZERO).build().await.unwrap()
-}
-
-fn builder_at(
-    plc_url: &str,
-    folder: &Arc<Folder>,
-    options: Options,
-    store: &Arc<dyn Store>,
-    pace: PaceOptions,
-    refresh: Duration,
-) -> Builder {
-    let plc_url = plc_url.parse().unwrap();
-    let resolver = ResolverOptions { plc_url, development: true, pace: fast(), ..ResolverOptions::default() };
-    let resolver = CachedResolver::new(HttpResolver::new(resolver).unwrap(), CacheOptions { refresh, ..CacheOptions::default() });
-    Backfiller::builder("test", Arc::clone(store), Folding(Arc::clone(folder)))
+    Backfiller::builder("test", Arc::clone(store), Arc::clone(handler))
         .options(options)
         .pace(Pace::new(pace))
         .http(HttpOptions { development: true, idle_timeout: Duration::from_secs(2), ..HttpOptions::default() })
-        .resolver(Arc::new(resolver))
+        .resolver(resolver(plc_url, Duration::ZERO))
+        .build()
+        .await
+        .unwrap()
+}
+
+fn resolver(plc_url: &str, refresh: Duration) -> Arc<dyn Resolver> {
+    let options = ResolverOptions { plc_url: plc_url.parse().unwrap(), development: true, pace: fast(), ..ResolverOptions::default() };
+    Arc::new(CachedResolver::new(HttpResolver::new(options).unwrap(), CacheOptions { refresh, ..CacheOptions::default() }))
 }

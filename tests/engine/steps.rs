@@ -1,11 +1,10 @@
 //! Op sets that arrive at each step of a job's life, and what else can come in between.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use atproto_backfill::engine::Options;
 use atproto_backfill::job::{JobState, Route};
-use atproto_backfill::sim::{Fault, Gate, Position, RandomWrites, Rule, Sizes, World};
+use atproto_backfill::sim::{Fault, Gate, HandlerFault, Position, RandomWrites, Rule, Sizes, World};
 use atproto_backfill::store::MemoryStore;
 use atproto_backfill::syntax::Did;
 
@@ -152,7 +151,7 @@ async fn a_handler_that_fails_after_the_checkout_holds_up_its_repo_and_no_op_set
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
     rig.backfiller.start().await.unwrap();
     rig.idle().await;
-    rig.folder.failing.store(5, Ordering::SeqCst);
+    rig.handler.inject(HandlerFault::Refuse, 5);
     let mut writes = RandomWrites::new(48);
     for _ in 0..50 {
         let op_set = writes.write(&rig.world).unwrap();
@@ -172,7 +171,7 @@ async fn a_handler_that_fails_after_the_checkout_holds_up_its_repo_and_no_op_set
     };
     tokio::time::timeout(LIMIT, failing).await.expect("the failure never showed on a job");
     rig.idle().await;
-    assert_eq!(rig.folder.failing.load(Ordering::SeqCst), 0, "the failures were never met");
+    assert_eq!(rig.handler.fired(), 5, "the failures were never met");
     for did in rig.world.dids() {
         assert_eq!(rig.backfiller.job(&did).await.unwrap().unwrap().failure, "");
     }

@@ -202,7 +202,7 @@ async fn a_row_that_is_damaged_stops_the_engine_and_the_check_names_it() {
             }
         };
         assert!(tokio::time::timeout(LIMIT, broken).await.is_ok(), "{damage}: the engine goes on: {:?}", rig.backfiller.progress().await);
-        assert_eq!(*rig.folder.faults.lock().unwrap(), Vec::<String>::new(), "{damage}");
+        assert_eq!(rig.copy.violations(), Vec::<String>::new(), "{damage}");
         let _ = rig.backfiller.stop().await;
         let faults = SqliteStore::check(&path).unwrap().faults;
         assert!(faults.iter().any(|fault| fault.contains(named)), "{damage}: {faults:?}");
