@@ -87,7 +87,7 @@ impl Backfiller {
         if let Some(fleet) = self.core.store.fleet() {
             tokio::spawn(Lease::begin(&self.core, fleet).await?.run());
         } else {
-            let abandoned = self.core.store.recover().await?;
+            let abandoned = self.core.store.recover(self.core.now()).await?;
             if abandoned > 0 {
                 tracing::info!(abandoned, "jobs that a former process left in progress are enqueued again");
             }

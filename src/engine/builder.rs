@@ -1,11 +1,12 @@
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::checkout::Fetcher;
-use super::clock::Clock;
+use super::clock::{Clock, TimeOfDay};
 use super::core::Core;
 use super::follow::{Follow, FollowOptions};
 use super::open::OpenRepos;
@@ -32,6 +33,7 @@ pub struct Builder {
     source: Option<Arc<dyn RepoSource>>,
     upstreams: Vec<Upstream>,
     follow: FollowOptions,
+    time_of_day: TimeOfDay,
 }
 
 /// A backfiller cannot be put together.
@@ -70,6 +72,7 @@ impl Builder {
             source: None,
             upstreams: Vec::new(),
             follow: FollowOptions::default(),
+            time_of_day: Arc::new(SystemTime::now),
         }
     }
 
@@ -139,6 +142,16 @@ impl Builder {
         self
     }
 
+    /// Where the time of day is read, for tests of what a wrong clock does, such as [`WallClock`](crate::sim::WallClock). Default: the system clock.
+    ///
+    /// It dates retries, from the start on: later jumps move none. It also bounds what upstreams say of their time.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn time_of_day(mut self, read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.time_of_day = Arc::new(read);
+        self
+    }
+
     /// Puts it together; nothing runs yet.
     ///
     /// # Errors
@@ -176,7 +189,7 @@ impl Builder {
             fetcher: Fetcher::new(resolver, source, self.spool, self.spool_budget),
             pace: self.pace,
             options: self.options,
-            clock: Clock::start(),
+            clock: Clock::start(self.time_of_day),
             counters: Default::default(),
             open: Arc::new(OpenRepos::new(stop.clone())),
             lanes: Default::default(),

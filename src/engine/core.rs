@@ -82,6 +82,7 @@ pub(super) struct Core {
 }
 
 impl Core {
+    /// The time by which this process dates what it does.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }

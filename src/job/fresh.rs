@@ -41,7 +41,10 @@ pub fn freshness(checkout: Rev, known: Option<Rev>, remembered: Option<OlderRev>
         return Freshness::Older(remembered);
     }
     let seen = match remembered {
-        Some(before) if before.rev == checkout => OlderRev { confirmations: before.confirmations.saturating_add(1), ..before },
+        // One from the future was dated by a clock that has been set back since: it would confirm nothing for as long as that was ahead.
+        Some(before) if before.rev == checkout && before.since <= now => {
+            OlderRev { confirmations: before.confirmations.saturating_add(1), ..before }
+        }
         Some(_) | None => OlderRev { rev: checkout, confirmations: 1, since: now },
     };
     if seen.confirmations >= CONFIRMATIONS && seen.since.until(now) >= CONFIRM_OVER {
@@ -102,7 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_confirms_nothing() {
+    fn a_clock_that_was_set_back_confirms_nothing_and_the_count_begins_anew() {
         assert!(matches!(after(&[(7, 60, true), (7, 1, true), (7, 0, true)]), Freshness::Older(Some(_))));
+        let anew = OlderRev { rev: rev(7), confirmations: 1, since: Timestamp(MINUTE) };
+        assert_eq!(after(&[(7, 60, true), (7, 61, true), (7, 1, true)]), Freshness::Older(Some(anew)));
+        assert_eq!(after(&[(7, 600, true), (7, 601, true), (7, 1, true), (7, 6, true), (7, 11, true)]), Freshness::Restored);
     }
 }

@@ -8,6 +8,7 @@
 //! | write, by hand or in the background | [`World::write`], [`RandomWrites`], [`Writer`] |
 //! | delete, suspend, move accounts, rotate keys, restore a host from a backup | [`World::set_status`], [`World::migrate`], [`World::rotate_key`], [`World::restore`] |
 //! | set the clock that dates commits | [`World::clock`] |
+//! | have the clock of the machine under test jump | [`WallClock`] |
 //! | serve it, and say how hosts behave when nothing goes wrong | [`Network::start`], [`NetworkOptions`], [`HostOptions`] |
 //! | have answers, events, connections go wrong | [`Network::faults`], [`Rule`], with a [`Fault`], an [`EventFault`] or a [`StreamFault`] |
 //! | have a server vanish and come back | [`Network::shut_host`], [`Network::shut_relay`] |
@@ -130,6 +131,7 @@ mod plan;
 mod random;
 mod repo;
 mod seed;
+mod wall_clock;
 mod world;
 mod writer;
 
@@ -146,6 +148,7 @@ pub use net::{Counters, Endpoint, Flavour, HostOptions, Network, NetworkOptions,
 pub use plan::Sizes;
 pub use random::RandomWrites;
 pub use repo::{Change, WriteError};
+pub use wall_clock::WallClock;
 pub use world::{Snapshot, Truth, World};
 pub use writer::{Writer, WriterOptions};
 

@@ -147,9 +147,10 @@ pub trait Store: Debug + Send + Sync + 'static {
         in_doubt: &'a [RecordPath],
     ) -> StoreFuture<'a, Standing>;
 
-    /// Start-up of a store that is one process's alone: every job in progress gets [`JobEvent::Abandoned`]. Returns how many. Where processes share a store, a host is
+    /// Start-up of a store that is one process's alone: every job in progress gets [`JobEvent::Abandoned`]. Returns how many. A failed job whose next attempt lies further
+    /// ahead of `now` than any delay is long was dated by a clock that has been set back since, and gets [`JobEvent::Wanted`]. Where processes share a store, a host is
     /// recovered by whoever takes it ([`Fleet::renew`]).
-    fn recover(&self) -> StoreFuture<'_, u64>;
+    fn recover(&self, now: Timestamp) -> StoreFuture<'_, u64>;
 
     /// Remembers that an audit of all jobs is due, from the first; one that is under way is forgotten. `reason` is cut to 512 bytes.
     fn audit_begin<'a>(&'a self, consumer: ConsumerId, reason: &'a str, now: Timestamp) -> StoreFuture<'a, AuditId>;

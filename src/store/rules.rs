@@ -1,15 +1,23 @@
 //! What each verb does to one job: pure, and the same for every store.
 
+use std::time::Duration;
+
 use super::account_rules::Known;
 use super::{Advance, Standing, StoreError, Totals};
 use crate::job::{
-    Account, Epoch, IllegalMove, Job, JobEvent, JobId, JobState, OlderRev, OpSet, Position, Route, Timestamp, UnavailableStatus, route,
+    Account, Epoch, IllegalMove, Job, JobEvent, JobId, JobState, OlderRev, OpSet, Position, Route, Timestamp, UnavailableStatus, retry,
+    route,
 };
 use crate::repo::Link;
 use crate::syntax::Rev;
 
 /// The longest failure text that is kept, in bytes.
 const FAILURE_LEN: usize = 512;
+
+/// The latest moment for which a job that has failed by `now` may be dated, with what clocks may differ by.
+pub(super) fn latest_retry(now: Timestamp) -> Timestamp {
+    now.plus(retry::CAP + Duration::from_secs(300))
+}
 
 /// The part of a job that the verbs change.
 #[derive(Debug, Clone, PartialEq, Eq)]

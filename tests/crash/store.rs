@@ -82,7 +82,7 @@ verbs! {
         restart_upstream(name: &'a str) -> UpstreamId;
         intend(job: JobId, epoch: Epoch, paths: &'a [RecordPath]) -> Option<IntentId>;
         settle(job: JobId, epoch: Epoch, event: JobEvent, failure: &'a str, in_doubt: &'a [RecordPath]) -> Standing;
-        recover() -> u64;
+        recover(now: Timestamp) -> u64;
         audit_begin(consumer: ConsumerId, reason: &'a str, now: Timestamp) -> AuditId;
         audit_checkpoint(consumer: ConsumerId, audit: AuditId, after: JobId, passed: u64) -> bool;
         audit_end(consumer: ConsumerId, audit: AuditId) -> bool;

@@ -10,6 +10,7 @@ mod database;
 mod own_cluster;
 
 mod audit;
+mod clocks;
 mod difference;
 mod faults;
 mod follow;
@@ -17,6 +18,7 @@ mod follow_faults;
 mod follow_identity;
 mod follow_lies;
 mod follow_return;
+mod hours;
 mod oracle;
 mod restart;
 mod rig;

@@ -13,7 +13,7 @@ use atproto_backfill::engine::{Backfiller, FollowOptions, Options, Progress};
 use atproto_backfill::fetch::{Backoff, HttpOptions, Pace, PaceOptions, Rate};
 use atproto_backfill::firehose::{ClientOptions, SavePolicy};
 use atproto_backfill::identity::{CacheOptions, CachedResolver, HttpResolver, Resolver, ResolverOptions};
-use atproto_backfill::sim::{ConsumerCopy, Endpoint, FaultyHandler, Network, NetworkOptions, World, WorldBuilder};
+use atproto_backfill::sim::{ConsumerCopy, Endpoint, FaultyHandler, Network, NetworkOptions, WallClock, World, WorldBuilder};
 use atproto_backfill::store::{MemoryStore, Store};
 use atproto_backfill::syntax::Did;
 
@@ -200,6 +200,8 @@ pub(crate) struct Following {
     pub(crate) hosts: Vec<usize>,
     /// The least time between two look-ups of one account.
     pub(crate) refresh: Duration,
+    /// The clock of the machine.
+    pub(crate) clock: WallClock,
 }
 
 impl Default for Following {
@@ -212,6 +214,7 @@ impl Default for Following {
             follow: FollowOptions { client, save, ..FollowOptions::default() },
             hosts: Vec::new(),
             refresh: Duration::ZERO,
+            clock: WallClock::new(),
         }
     }
 }
@@ -219,7 +222,11 @@ impl Default for Following {
 impl Following {
     async fn backfiller(self, network: &Network, handler: &Arc<Consumer>, store: &Arc<dyn Store>) -> Backfiller {
         let builder = network.backfiller("test", Arc::clone(store), Arc::clone(handler)).unwrap();
-        let mut builder = builder.options(self.options).follow(self.follow).resolver(resolver(network.plc_url(), self.refresh));
+        let mut builder = builder
+            .options(self.options)
+            .follow(self.follow)
+            .resolver(resolver(network.plc_url(), self.refresh))
+            .time_of_day(move || self.clock.now());
         if self.hosts.is_empty() {
             builder = builder.upstream(network.relay_upstream());
         }

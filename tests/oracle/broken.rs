@@ -131,11 +131,11 @@ verbs! {
             self.store.gap(consumer, did)
         }
 
-        fn recover(&self) -> StoreFuture<'_, u64> {
+        fn recover(&self, now: Timestamp) -> StoreFuture<'_, u64> {
             if self.breaks(Breach::DoesNotRecover) {
                 return async { Ok(0) }.boxed();
             }
-            self.store.recover()
+            self.store.recover(now)
         }
 
         fn audit(&self, consumer: ConsumerId) -> StoreFuture<'_, Option<AuditState>> {

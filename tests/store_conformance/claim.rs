@@ -8,6 +8,7 @@ crate::conformance!(
     a_failed_job_is_claimed_when_its_time_has_come,
     a_new_claim_ends_the_old_one,
     recovery_enqueues_what_was_in_progress_and_nothing_else,
+    a_retry_that_a_clock_ahead_of_ours_has_dated_comes_at_once_after_a_restart,
     what_was_buffered_before_a_restart_is_in_doubt_at_the_next_claim,
 );
 
@@ -56,12 +57,34 @@ async fn recovery_enqueues_what_was_in_progress_and_nothing_else(world: World) {
     world.settle(&failing, failed(1, NOW)).await;
     let failed = world.job(&did(3)).await;
     world.enqueue(&did(4)).await;
-    assert_eq!(world.store.recover().await.unwrap(), 1);
-    assert_eq!(world.store.recover().await.unwrap(), 0);
+    assert_eq!(world.store.recover(NOW).await.unwrap(), 1);
+    assert_eq!(world.store.recover(NOW).await.unwrap(), 0);
     assert_eq!(world.job(&did(1)).await, complete);
     assert_eq!(world.job(&did(3)).await, failed);
     let recovered = world.job(&did(2)).await;
     assert_eq!((recovered.state, recovered.epoch), (JobState::Enqueued, epoch_after(&claimed, 1)));
+}
+
+async fn a_retry_that_a_clock_ahead_of_ours_has_dated_comes_at_once_after_a_restart(world: World) {
+    const HOUR: i64 = 3_600_000;
+    for (number, hours) in [(1, 1), (2, 9)] {
+        let job = world.claimed(&did(number)).await;
+        world.settle(&job, failed(number.into(), Timestamp(NOW.0 + hours * HOUR))).await;
+        if number == 1 {
+            world.store.place(&did(number), "pds.test").await.unwrap();
+        }
+    }
+    let placed = world.claimed(&did(3)).await;
+    world.store.place(&did(3), "pds.test").await.unwrap();
+    world.settle(&placed, failed(3, Timestamp(NOW.0 + 9 * HOUR))).await;
+    let in_time = world.job(&did(1)).await;
+    assert_eq!(world.store.recover(NOW).await.unwrap(), 0);
+    assert_eq!(world.job(&did(1)).await, in_time, "an hour is what a job may have to wait");
+    for number in [2, 3] {
+        let job = world.job(&did(number)).await;
+        assert_eq!((job.state, job.failures), (JobState::Enqueued, number.into()), "{number}");
+        assert_eq!(world.store.claim(&did(number), NOW).await.unwrap().len(), 1);
+    }
 }
 
 async fn what_was_buffered_before_a_restart_is_in_doubt_at_the_next_claim(world: World) {
@@ -70,7 +93,7 @@ async fn what_was_buffered_before_a_restart_is_in_doubt_at_the_next_claim(world:
     let claimed = world.claim(&did(1)).await;
     world.append(&op_set(&did(1), 5, 6)).await;
     world.append(&op_set(&did(1), 6, 7)).await;
-    world.store.recover().await.unwrap();
+    world.store.recover(NOW).await.unwrap();
     let again = world.claim(&did(1)).await;
     assert_eq!((again.buffered_op_sets, again.buffered_bytes, again.min_rev), (0, 0, Some(rev(7))));
     assert!(world.buffered_revs(job.id).await.is_empty());

@@ -1,4 +1,4 @@
-use crate::world::{World, advance, at, did, path};
+use crate::world::{NOW, World, advance, at, did, path};
 use atproto_backfill::store::Advance;
 
 crate::conformance!(
@@ -23,7 +23,7 @@ async fn a_position_ends_the_intents_of_earlier_claims_and_no_others(world: Worl
     world.store.intend(old.id, old.epoch, &[path("old")]).await.unwrap().unwrap();
     let elsewhere = world.claimed(&did(2)).await;
     world.store.intend(elsewhere.id, elsewhere.epoch, &[path("elsewhere")]).await.unwrap().unwrap();
-    world.store.recover().await.unwrap();
+    world.store.recover(NOW).await.unwrap();
     let new = world.claim(&did(1)).await;
     world.store.intend(new.id, new.epoch, &[path("new")]).await.unwrap().unwrap();
     world.store.advance(advance(&new)).await.unwrap();

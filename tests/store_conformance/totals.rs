@@ -55,7 +55,7 @@ async fn totals_are_the_sums_over_all_jobs_after_every_verb(world: World) {
     check("a gap", 2).await;
     world.store.purge(world.consumer, &did(3)).await.unwrap();
     check("purge", 3).await;
-    world.store.recover().await.unwrap();
+    world.store.recover(NOW).await.unwrap();
     check("recover", 4).await;
     let stale = Advance { manifest: ManifestChange::Append(chunks_of(&[path("z")], 1)), ..advance(&jobs[4]) };
     world.store.advance(stale).await.unwrap();

@@ -55,7 +55,7 @@ async fn a_database_that_is_opened_again_holds_what_it_held(ground: impl Ground)
     let store = ground.open().unwrap();
     assert_eq!(store.consumer("posts@1").await.unwrap(), consumer);
     assert_eq!(everything(&*store, consumer).await, before);
-    assert_eq!(store.recover().await.unwrap(), 1);
+    assert_eq!(store.recover(NOW).await.unwrap(), 1);
     assert_eq!(store.unflushed(None, 9).await.unwrap().len(), 2);
     // A retry time outlives the restart, and so does the count of failures.
     assert!(store.claim(&did(3), NOW).await.unwrap().is_empty());

@@ -11,7 +11,7 @@ use diesel::sql_types::Text;
 use diesel::sqlite::SqliteConnection;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 
-use crate::support::{Count, Ground, advance, at, claimed, did, everything, op_set, path, rev};
+use crate::support::{Count, Ground, NOW, advance, at, claimed, did, everything, op_set, path, rev};
 
 /// Stores that are closed at once, and how often each.
 const CLOSERS: usize = 8;
@@ -233,7 +233,7 @@ async fn a_job_in_progress_becomes_enqueued_again_after_a_kill() {
     std::fs::copy(&file, &copy).unwrap();
     std::fs::copy(file.with_extension("db-wal"), directory.path().join("after.db-wal")).unwrap();
     let after = SqliteStore::open(&copy).unwrap();
-    assert_eq!(after.recover().await.unwrap(), 1);
+    assert_eq!(after.recover(NOW).await.unwrap(), 1);
     let again = after.job(consumer, &did(1)).await.unwrap().unwrap();
     assert_eq!((again.state, again.min_rev), (JobState::Enqueued, Some(rev(6))));
     assert_eq!(after.in_doubt(job.id).await.unwrap(), [path(6)]);

@@ -168,7 +168,7 @@ impl Following {
             self.malformed();
             return Ok(());
         };
-        let now = self.core.now();
+        let now = self.core.clock.time_of_day();
         let continuity = self.sequence.event(seq, frame.time().and_then(moment), now);
         match continuity {
             Continuity::Continuous | Continuity::Gap(_) => {}

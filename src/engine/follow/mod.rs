@@ -23,6 +23,7 @@ mod settle;
 mod source;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +60,9 @@ pub(super) struct Follow {
     pub(super) added: Notify,
     dropped: Mutex<BTreeMap<&'static str, u64>>,
     gaps: Mutex<BTreeMap<&'static str, u64>>,
+    /// Whether commits were dropped as being from the future: what was dropped so, because it is this machine's clock that is wrong, is made up for
+    /// when it is set.
+    ahead_of_us: AtomicBool,
 }
 
 impl Follow {
@@ -77,6 +81,7 @@ impl Follow {
             added: Notify::new(),
             dropped: Mutex::default(),
             gaps: Mutex::default(),
+            ahead_of_us: AtomicBool::new(false),
         }
     }
 

@@ -1,17 +1,20 @@
 //! What is done about one event: verify, route, record. It is settled once that is durable; on the way, nothing is skipped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Follow;
 use super::intake::{Intake, Next, Pending};
 use super::look_up::Unidentified;
+use crate::engine::audit;
 use crate::engine::core::{Core, Stopped, Unstored};
 use crate::engine::progress::add;
 use crate::engine::router;
 use crate::firehose::event::AccountEvent;
 use crate::firehose::frame::{self, Frame};
+use crate::firehose::verify::MAX_AHEAD;
 use crate::firehose::{CommitFault, Prepared, UpstreamKind, Verdict, Verification};
 use crate::identity::Identity;
 use crate::job::{Account, OpSet, Route};
@@ -92,13 +95,15 @@ impl Act<'_> {
             add(&self.core.counters.repos_seen, added as usize);
             self.core.dispatch.notify_one();
         }
+        self.made_up_for().await?;
+        let now = self.core.clock.time_of_day();
         let Some(bytes) = &first.frame else { return self.lost(given_up, events.len()).await };
         match frame::read(bytes) {
-            Ok(Frame::Commit(event)) => match Prepared::commit(bytes, &event, self.core.now()) {
+            Ok(Frame::Commit(event)) => match Prepared::commit(bytes, &event, now) {
                 Ok(prepared) => self.take(first, &prepared, event.since.is_some()).await,
                 Err(fault) => self.unprepared(&fault).await,
             },
-            Ok(Frame::Sync(event)) => match Prepared::sync(bytes, &event, self.core.now()) {
+            Ok(Frame::Sync(event)) => match Prepared::sync(bytes, &event, now) {
                 Ok(prepared) => self.take(first, &prepared, false).await,
                 Err(fault) => self.unprepared(&fault).await,
             },
@@ -111,6 +116,17 @@ impl Act<'_> {
             // Nothing else is ever taken in.
             Ok(Frame::Info { .. } | Frame::Error { .. } | Frame::Unknown { .. } | Frame::Malformed(_)) | Err(_) => Ok(()),
         }
+    }
+
+    /// Has every repo audited if commits were dropped as being from the future, and the clock of this machine was set forward since: it may have been that.
+    async fn made_up_for(&self) -> Result<(), Unsettled> {
+        let ahead = &self.follow.ahead_of_us;
+        if !ahead.load(Ordering::Acquire) || self.core.clock.set_forward() <= MAX_AHEAD || !ahead.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let begun = audit::begin(self.core, "the clock was set forward").await;
+        ahead.fetch_or(begun.is_err(), Ordering::AcqRel);
+        Ok(begun?)
     }
 
     /// A commit that is sound in itself. `continues`: it names a rev that it follows.
@@ -180,6 +196,11 @@ impl Act<'_> {
 
     async fn unprepared(&mut self, fault: &CommitFault) -> Result<(), Unsettled> {
         tracing::debug!(did = %self.did, error = fault as &dyn std::error::Error, "a commit is not taken");
+        if let CommitFault::Future(rev) = fault
+            && !self.follow.ahead_of_us.swap(true, Ordering::AcqRel)
+        {
+            tracing::warn!(did = %self.did, %rev, "a commit is from the future and dropped: is the clock of this machine right?");
+        }
         match fault.verdict() {
             Verdict::Drop => {
                 self.dropped(fault.as_str());

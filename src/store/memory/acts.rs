@@ -6,7 +6,7 @@ use super::state::{Entry, Memory};
 use crate::firehose::SavedCursor;
 use crate::job::{Account, BufferSeq, ConsumerId, Epoch, Job, JobEvent, JobId, OpSet, Position, Route, Timestamp};
 use crate::manifest::{Chunk, rewrite};
-use crate::store::rules::{Body, BufferAct};
+use crate::store::rules::{Body, BufferAct, latest_retry};
 use crate::store::{AccountRoute, Advance, IntentId, ManifestChange, Standing, StoreError, UpstreamId};
 use crate::syntax::{Did, RecordPath, Seq};
 
@@ -180,11 +180,16 @@ impl Memory {
         Ok(standing.unwrap_or(Standing::Superseded))
     }
 
-    pub(super) fn recover(&mut self) -> Result<u64, StoreError> {
+    pub(super) fn recover(&mut self, now: Timestamp) -> Result<u64, StoreError> {
         let in_progress = |entry: &Entry| matches!(entry.body.state, crate::job::JobState::InProgress);
         let ids: Vec<JobId> = self.jobs.iter().filter(|(_, entry)| in_progress(entry)).map(|(&id, _)| id).collect();
         for &id in &ids {
             self.change(id, |_, body| body.on(&JobEvent::Abandoned).map(|buffer| ((), buffer)))?;
+        }
+        let is_misdated = |entry: &Entry| entry.body.due_at().is_some_and(|due_at| due_at > latest_retry(now));
+        let misdated: Vec<JobId> = self.jobs.iter().filter(|(_, entry)| is_misdated(entry)).map(|(&id, _)| id).collect();
+        for id in misdated {
+            self.change(id, |_, body| body.on(&JobEvent::Wanted).map(|buffer| ((), buffer)))?;
         }
         Ok(ids.len() as u64)
     }

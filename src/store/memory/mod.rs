@@ -166,8 +166,8 @@ impl Store for MemoryStore {
         async move { self.lock().settle(job, epoch, &event, failure, in_doubt) }.boxed()
     }
 
-    fn recover(&self) -> StoreFuture<'_, u64> {
-        async move { self.lock().recover() }.boxed()
+    fn recover(&self, now: Timestamp) -> StoreFuture<'_, u64> {
+        async move { self.lock().recover(now) }.boxed()
     }
 
     fn audit_begin<'a>(&'a self, consumer: ConsumerId, reason: &'a str, now: Timestamp) -> StoreFuture<'a, AuditId> {

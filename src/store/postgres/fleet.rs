@@ -13,7 +13,8 @@ use super::enqueue::NEW_JOBS;
 use super::machine;
 use super::session::HAND_OVER;
 use super::sql::{Act, Tx, dids_of, read_jobs};
-use crate::job::{ConsumerId, Job, JobId};
+use crate::job::{ConsumerId, Job, JobEvent, JobId, Timestamp};
+use crate::store::rules::latest_retry;
 use crate::store::{AuditId, Fleet, Renewal, Share, StoreFuture};
 use crate::syntax::Did;
 
@@ -254,7 +255,8 @@ fn take_duties(tx: &mut Tx<'_>, upstreams: &[String]) -> Act<Vec<Share>> {
     Ok(taken.into_iter().map(share).collect())
 }
 
-/// Enqueues the jobs again that were in progress where this process now works.
+/// Enqueues the jobs again that were in progress where this process now works, and those that failed and whose next attempt was dated by a clock that has been
+/// set back since. Returns how many were in progress.
 fn abandon(tx: &mut Tx<'_>, hosts: &[Numbered], unplaced: bool) -> Act<u64> {
     if hosts.is_empty() && !unplaced {
         return Ok(0);
@@ -266,7 +268,16 @@ fn abandon(tx: &mut Tx<'_>, hosts: &[Numbered], unplaced: bool) -> Act<u64> {
         .bind::<Bool, _>(unplaced)
         .sql(")");
     let jobs: Vec<i64> = jobs.load(tx.connection)?;
-    tx.abandon(&jobs)
+    let now = diesel::dsl::sql::<BigInt>("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").get_result(tx.connection)?;
+    let latest = latest_retry(Timestamp(now)).0;
+    let late = diesel::dsl::sql::<BigInt>("SELECT id FROM job WHERE due_at > ").bind::<BigInt, _>(latest).sql(" AND host = ANY(");
+    let mut late: Vec<i64> = late.bind::<Array<BigInt>, _>(&ids).sql(")").load(tx.connection)?;
+    if unplaced {
+        let more = diesel::dsl::sql::<BigInt>("SELECT id FROM job WHERE host IS NULL AND due_at > ").bind::<BigInt, _>(latest);
+        late.extend(more.load::<i64>(tx.connection)?);
+    }
+    tx.each_on(&late, &JobEvent::Wanted)?;
+    tx.each_on(&jobs, &JobEvent::Abandoned)
 }
 
 /// What others have told this process.

@@ -14,7 +14,7 @@ use super::schema::{consumer, host, job, repo, total};
 use super::statements::{KeepJob, PutConsumer};
 use super::writer::Tx;
 use crate::job::{ConsumerId, Job, JobEvent, JobId, Timestamp};
-use crate::store::rules::{Body, BufferAct};
+use crate::store::rules::{Body, BufferAct, latest_retry};
 use crate::syntax::Did;
 
 impl Tx<'_> {
@@ -163,18 +163,24 @@ impl Tx<'_> {
         Ok(claimed)
     }
 
-    pub(super) fn recover(&mut self) -> Act<u64> {
+    pub(super) fn recover(&mut self, now: Timestamp) -> Act<u64> {
         // Spelled out, because the index holds only these rows and a bound value could be another.
         let ids: Vec<i64> = job::table.filter(sql::<Bool>("state = 'in_progress'")).select(job::id).load(self.connection)?;
-        self.abandon(&ids)
+        // By host, as the index is.
+        let placed = job::host.eq_any(host::table.select(host::id.nullable()));
+        let late = || job::table.filter(job::due_at.gt(latest_retry(now).0)).select(job::id);
+        let mut misdated: Vec<i64> = late().filter(placed).load(self.connection)?;
+        misdated.extend(late().filter(job::host.is_null()).load::<i64>(self.connection)?);
+        self.each_on(&misdated, &JobEvent::Wanted)?;
+        self.each_on(&ids, &JobEvent::Abandoned)
     }
 
-    /// Enqueues jobs again that were in progress. Returns how many.
-    pub(in crate::store) fn abandon(&mut self, ids: &[i64]) -> Act<u64> {
+    /// Moves jobs by an event. Returns how many.
+    pub(in crate::store) fn each_on(&mut self, ids: &[i64], event: &JobEvent) -> Act<u64> {
         for &id in ids {
             let Some((of, before, _)) = self.body(JobId(id))? else { continue };
             let mut after = before.clone();
-            let buffer = after.on(&JobEvent::Abandoned)?;
+            let buffer = after.on(event)?;
             self.keep(JobId(id), of, &before, &after, buffer)?;
         }
         Ok(ids.len() as u64)

@@ -162,8 +162,8 @@ impl Store for Database {
         self.threads.write("settling a job", move |tx| tx.settle(job, epoch, &event, &failure, &in_doubt)).boxed()
     }
 
-    fn recover(&self) -> StoreFuture<'_, u64> {
-        self.threads.write("recovering jobs", |tx| tx.recover()).boxed()
+    fn recover(&self, now: Timestamp) -> StoreFuture<'_, u64> {
+        self.threads.write("recovering jobs", move |tx| tx.recover(now)).boxed()
     }
 
     fn audit_begin<'a>(&'a self, consumer: ConsumerId, reason: &'a str, now: Timestamp) -> StoreFuture<'a, AuditId> {
