@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use atproto_backfill::engine::Options;
 use atproto_backfill::job::JobState;
-use atproto_backfill::sim::{RandomWrites, Sizes, World};
+use atproto_backfill::sim::{Fault, Gate, Position, RandomWrites, Rule, Sizes, World};
 use atproto_backfill::store::{MemoryStore, SqliteStore, Store, StoreError};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
-use crate::rig::{LIMIT, Rig};
+use crate::rig::{Following, LIMIT, Rig};
 
 /// A file system in memory of a size of its own; only root can make one.
 struct SmallDisk {
@@ -160,15 +160,73 @@ async fn a_database_that_another_program_locks_again_and_again_loses_nothing() {
     rig.backfiller.stop().await.unwrap();
 }
 
-/// A complete copy on SQLite, closed, with a buffer that is not empty.
-async fn closed(path: &Path) -> Rig {
+/// A file that may be read and not written, whoever has it open, for as long as this is there.
+struct ReadOnly<'a>(Vec<&'a Path>);
+
+impl<'a> ReadOnly<'a> {
+    /// None, with a line on stderr, where that cannot be had.
+    fn make(test: &str, files: Vec<&'a Path>) -> Option<Self> {
+        use std::io::Write;
+        let files = Self(files);
+        if files.set("+i") {
+            return Some(files);
+        }
+        std::io::stderr()
+            .write_all(format!("SKIPPED {test}: only root can make a file immutable, and not on every file system\n").as_bytes())
+            .unwrap();
+        None
+    }
+
+    fn set(&self, attribute: &str) -> bool {
+        Command::new("chattr").arg(attribute).args(&self.0).output().is_ok_and(|output| output.status.success())
+    }
+}
+
+impl Drop for ReadOnly<'_> {
+    fn drop(&mut self) {
+        self.set("-i");
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_turns_read_only_in_the_midst_of_a_backfill_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = Arc::new(SqliteStore::open(&path).unwrap());
+    let world = World::builder().seed(158).hosts(2).repos(12).sizes(Sizes::Each(400));
+    let rig = Rig::with(world, Default::default(), Options::default(), store).await;
+    rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
+    // It goes on from a third of the way.
+    let gate = Gate::new();
+    rig.network.faults().inject(Rule::new(Fault::Hold(Position::Byte(0), gate.clone())).after(4).times(4));
+    rig.backfiller.start().await.unwrap();
+    tokio::time::timeout(LIMIT, gate.reached(4)).await.expect("nothing is fetched");
+    let wal = folder.path().join("store.db-wal");
+    let test = "a_database_that_turns_read_only_in_the_midst_of_a_backfill_loses_nothing";
+    let Some(read_only) = ReadOnly::make(test, vec![&path, &wal]) else { return };
+    gate.open();
+    met(&rig, 3).await;
+    let error = rig.store.upstream("relay.test").await.unwrap_err();
+    assert!(error.is_retryable() && !rig.backfiller.is_broken(), "it was taken for corruption: {}", words(&error));
+    assert!(rig.backfiller.progress().await.unwrap().totals.complete < 12, "it was never needed");
+    drop(read_only);
+    finish(&rig).await;
+    rig.assert_truth().await;
+    rig.backfiller.stop().await.unwrap();
+    assert_eq!(SqliteStore::check(&path).unwrap().faults, Vec::<String>::new());
+}
+
+/// A complete copy that followed its relay, closed, with a buffer that is not empty.
+async fn closed(store: Arc<dyn Store>) -> Rig {
     let world = World::builder().seed(156).hosts(1).repos(3).sizes(Sizes::Each(300));
-    let mut rig = Rig::with(world, Default::default(), Options::default(), Arc::new(SqliteStore::open(path).unwrap())).await;
+    let mut rig = Rig::following(world, Default::default(), Following::default(), store).await;
     rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
     rig.backfiller.start().await.unwrap();
     rig.idle().await;
-    rig.backfiller.stop().await.unwrap();
     let mut writes = RandomWrites::new(156);
+    writes.write(&rig.world).unwrap();
+    rig.caught_up().await;
+    rig.backfiller.stop().await.unwrap();
     for _ in 0..6 {
         rig.backfiller.buffer(&writes.write(&rig.world).unwrap()).await.unwrap();
     }
@@ -177,33 +235,48 @@ async fn closed(path: &Path) -> Rig {
     rig
 }
 
+/// Damages that a start-up, or what comes after it, meets, and what the check says of them. `BYTES` is how the database writes these bytes.
+const DAMAGES: [(&str, &str); 9] = [
+    ("UPDATE op_set SET body = BYTES(00)", "op set"),
+    ("UPDATE op_set SET rev = 'yesterday'", "yesterday"),
+    ("UPDATE op_set SET rev = '2222222222222'", "2222222222222"),
+    ("UPDATE job SET state = 'resting'", "resting"),
+    ("UPDATE job SET data = BYTES(0102)", "2 bytes"),
+    ("UPDATE job SET account = 'dancing'", "dancing"),
+    ("UPDATE manifest_chunk SET bytes = BYTES(01) || substr(bytes, 2, 40)", "chunk"),
+    ("UPDATE upstream SET seq = -3", "-3"),
+    ("UPDATE upstream SET seq = NULL", "half a cursor"),
+];
+
+/// An engine over a store that was damaged while it was closed stops, and says nothing untrue before that.
+async fn damaged(mut rig: Rig, store: Arc<dyn Store>, damage: &str) {
+    let mut writes = RandomWrites::new(157);
+    rig.store = store;
+    rig.restart_following(Following::default()).await;
+    let broken = async {
+        if let Err(error) = rig.backfiller.start().await {
+            assert!(error.to_string().contains("corrupt"), "{damage}: {error}");
+            return;
+        }
+        while !rig.backfiller.is_broken() {
+            // What it does not read by itself it reads for this.
+            let _ = rig.backfiller.buffer(&writes.write(&rig.world).unwrap()).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, broken).await.is_ok(), "{damage}: the engine goes on: {:?}", rig.backfiller.progress().await);
+    assert_eq!(rig.copy.violations(), Vec::<String>::new(), "{damage}");
+    let _ = rig.backfiller.stop().await;
+}
+
 #[tokio::test]
-async fn a_row_that_is_damaged_stops_the_engine_and_the_check_names_it() {
-    for (damage, named) in [
-        ("UPDATE op_set SET body = x'00'", "op set"),
-        ("UPDATE op_set SET rev = 'yesterday'", "yesterday"),
-        ("UPDATE job SET state = 'resting'", "resting"),
-        ("UPDATE job SET data = x'0102'", "2 bytes"),
-        ("UPDATE manifest_chunk SET bytes = x'01' || substr(bytes, 2, 40)", "chunk"),
-    ] {
+async fn a_row_that_is_damaged_stops_the_engine_and_the_check_names_it_on_sqlite() {
+    for (damage, named) in DAMAGES {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.db");
-        let mut rig = closed(&path).await;
-        let mut writes = RandomWrites::new(157);
-        stranger(&path).batch_execute(damage).unwrap();
-        rig.store = Arc::new(SqliteStore::open(&path).unwrap());
-        rig.restart(Options::default()).await;
-        rig.backfiller.start().await.unwrap();
-        let broken = async {
-            while !rig.backfiller.is_broken() {
-                // What it does not read by itself it reads for this.
-                let _ = rig.backfiller.buffer(&writes.write(&rig.world).unwrap()).await;
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        assert!(tokio::time::timeout(LIMIT, broken).await.is_ok(), "{damage}: the engine goes on: {:?}", rig.backfiller.progress().await);
-        assert_eq!(rig.copy.violations(), Vec::<String>::new(), "{damage}");
-        let _ = rig.backfiller.stop().await;
+        let rig = closed(Arc::new(SqliteStore::open(&path).unwrap())).await;
+        stranger(&path).batch_execute(&damage.replace("BYTES(", "x'").replace(')', "'").replace("40'", "40)")).unwrap();
+        damaged(rig, Arc::new(SqliteStore::open(&path).unwrap()), damage).await;
         let faults = SqliteStore::check(&path).unwrap().faults;
         assert!(faults.iter().any(|fault| fault.contains(named)), "{damage}: {faults:?}");
     }
@@ -218,7 +291,7 @@ mod postgres {
     use diesel::pg::PgConnection;
 
     use super::*;
-    use crate::database::cluster;
+    use crate::database::{Database, cluster};
     use crate::own_cluster::OwnCluster;
 
     /// Its tables on a small disk; the log of the server is not.
@@ -239,6 +312,53 @@ mod postgres {
         let url = crate::database::url_of(&own.url, "small");
         fills_up(&disk, Arc::new(PostgresStore::open(&url).unwrap())).await;
         assert_eq!(PostgresStore::check(&url).unwrap().faults, Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn a_row_that_is_damaged_stops_the_engine_and_the_check_names_it_on_postgres() {
+        for (damage, named) in DAMAGES {
+            let Some(database) = Database::create("a_row_that_is_damaged_stops_the_engine_and_the_check_names_it_on_postgres") else {
+                return;
+            };
+            let rig = closed(Arc::new(PostgresStore::open(&database.url).unwrap())).await;
+            let mut stranger = PgConnection::establish(&database.url).unwrap();
+            stranger.batch_execute(&damage.replace("BYTES(", "'\\x").replace(')', "'::bytea").replace("40'::bytea", "40)")).unwrap();
+            damaged(rig, Arc::new(PostgresStore::open(&database.url).unwrap()), damage).await;
+            let faults = PostgresStore::check(&database.url).unwrap().faults;
+            assert!(faults.iter().any(|fault| fault.contains(named)), "{damage}: {faults:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_that_another_session_keeps_locked_hold_up_their_repo_alone() {
+        let Some(database) = Database::create("rows_that_another_session_keeps_locked_hold_up_their_repo_alone") else { return };
+        let store = Arc::new(PostgresStore::open(&database.url).unwrap());
+        let world = World::builder().seed(159).hosts(2).repos(8).sizes(Sizes::Each(200));
+        let rig = Rig::following(world, Default::default(), Following::default(), store).await;
+        rig.backfiller.enqueue(&rig.world.dids()).await.unwrap();
+        rig.backfiller.start().await.unwrap();
+        rig.idle().await;
+        let (dids, mut writes) = (rig.world.dids(), RandomWrites::new(159));
+        writes.write_to(&rig.world, &dids[0]).unwrap();
+        rig.caught_up().await;
+        let (locked, failures) =
+            (rig.backfiller.job(&dids[0]).await.unwrap().unwrap(), rig.backfiller.progress().await.unwrap().counts.store_failures);
+        let mut stranger = PgConnection::establish(&database.url).unwrap();
+        let lock = format!("BEGIN; SELECT FROM job WHERE id = {} FOR UPDATE; SELECT FROM upstream FOR UPDATE", locked.id.0);
+        stranger.batch_execute(&lock).unwrap();
+        for _ in 0..10 {
+            dids.iter().for_each(|did| _ = writes.write_to(&rig.world, did).unwrap());
+        }
+        rig.up_to_date(&dids[1..]).await;
+        met(&rig, failures + 1).await;
+        assert_eq!(rig.backfiller.job(&dids[0]).await.unwrap().unwrap().rev, locked.rev, "the lock was not felt");
+        // The others are followed all the while.
+        dids[1..].iter().for_each(|did| _ = writes.write_to(&rig.world, did).unwrap());
+        rig.up_to_date(&dids[1..]).await;
+        stranger.batch_execute("ROLLBACK").unwrap();
+        rig.caught_up().await;
+        rig.assert_truth().await;
+        rig.backfiller.stop().await.unwrap();
     }
 
     #[tokio::test]

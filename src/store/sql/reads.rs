@@ -14,10 +14,10 @@ use super::ends;
 use super::fault::{Act, Fault};
 use super::jobs::{dids_of, jobs_of};
 use super::of_consumer::OfConsumer;
-use super::rows::{BodyRow, JobRow, did};
+use super::rows::{BodyRow, JobRow, did, position};
 use super::schema::{consumer, host, intent, job, op_set, repo, total};
 use super::statements::FindDueHosts;
-use crate::job::{BufferSeq, ConsumerId, Job, JobId, OpSet, Timestamp};
+use crate::job::{BufferSeq, ConsumerId, Job, JobId, OpSet, Position, Timestamp};
 use crate::manifest::decode_paths;
 use crate::store::rules::Tally;
 use crate::store::{DueHosts, Totals, Where};
@@ -163,20 +163,24 @@ pub(super) fn buffered(connection: &mut Connection, of: JobId, max_bytes: u64) -
     let mut op_sets = Vec::new();
     let (mut after, mut total) = (i64::MIN, 0);
     loop {
-        let rows: Vec<(i64, Vec<u8>)> = op_set::table
+        let rows: Vec<(i64, Vec<u8>, String, Option<Vec<u8>>)> = op_set::table
             .filter(op_set::job.eq(of.0).and(op_set::seq.gt(after)))
             .order(op_set::seq)
             .limit(ROWS)
-            .select((op_set::seq, op_set::body))
+            .select((op_set::seq, op_set::body, op_set::rev, op_set::data))
             .load(connection)?;
         let last_page = count(rows.len()) < ROWS;
-        for (seq, body) in rows {
+        for (seq, body, rev, data) in rows {
             total += body.len() as u64;
             if total > max_bytes && !op_sets.is_empty() {
                 return Ok(op_sets);
             }
-            let op_set = OpSet::decode(did.clone(), Bytes::from(body))
-                .map_err(|error| Fault::corrupt(format!("op set {seq} of job {}", of.0), error))?;
+            let at = || format!("op set {seq} of job {}", of.0);
+            let op_set = OpSet::decode(did.clone(), Bytes::from(body)).map_err(|error| Fault::corrupt(at(), error))?;
+            // What follows is chained by these: before the row is gone, it has to be known that they are wrong.
+            if position(seq, &rev, data.as_deref())? != (Position { rev: op_set.rev, data: op_set.data }) {
+                return Err(Fault::corrupt(at(), format!("it is kept for {rev}, or for other data, and is of {}", op_set.rev)));
+            }
             op_sets.push((BufferSeq(seq), op_set));
             after = seq;
         }
