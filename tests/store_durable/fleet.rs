@@ -136,6 +136,36 @@ async fn a_process_that_is_not_heard_of_loses_everything_and_can_write_nothing()
     assert_eq!(second.totals(consumer).await.unwrap().enqueued, 1, "something was written");
 }
 
+/// As it is when the server's clock has been set back since.
+#[tokio::test]
+async fn a_lease_or_a_pause_that_ends_in_nine_hours_is_not_waited_for() {
+    let Some(database) = Database::create("a_lease_or_a_pause_that_ends_in_nine_hours_is_not_waited_for") else { return };
+    // The server has to be up for as long as a lease.
+    let (first, second) = (open(&database, Duration::from_secs(3)), open(&database, Duration::from_secs(3)));
+    let consumer = placed(&first, 2).await;
+    renew(&first).await;
+    first.fleet().unwrap().know(JobId(i64::MAX)).await.unwrap();
+    let job = first.claim(&did(0), NOW).await.unwrap().pop().unwrap();
+    renew(&second).await;
+    first.fleet().unwrap().give_up(&[(host(1), Duration::from_secs(3600))]).await.unwrap();
+    assert_eq!(renew(&second).await, Renewal::default(), "an hour is a pause like any other");
+    let mut stranger = stranger(&database);
+    execute(&mut stranger, "UPDATE host SET free_at = free_at + interval '9 hours' WHERE holder IS NULL");
+    assert_eq!(hosts(&taking(&second).await), [host(1)].into());
+    execute(&mut stranger, "UPDATE process SET expires = expires + interval '9 hours' WHERE id = (SELECT min(id) FROM process)");
+    assert_eq!(renew(&second).await, Renewal::default());
+    // One that lives goes on.
+    assert_eq!(renew(&first).await, Renewal::default());
+    execute(&mut stranger, "UPDATE process SET expires = expires + interval '9 hours' WHERE id = (SELECT min(id) FROM process)");
+    // And this is the last that is heard of it.
+    let taken = taking(&second).await;
+    assert_eq!((taken.abandoned, taken.taken.contains(&Share::Unplaced)), (0, true), "the host is left alone for a moment: {taken:?}");
+    assert_eq!(taking(&second).await.abandoned, 1);
+    assert_eq!(second.job(consumer, &did(0)).await.unwrap().unwrap().state, JobState::Enqueued);
+    let late = first.settle(job.id, job.epoch, JobEvent::Released, "", &[]).await;
+    assert!(matches!(late, Err(StoreError::LeaseLost)), "{late:?}");
+}
+
 #[tokio::test]
 async fn a_process_that_only_puts_repos_in_has_no_lease_to_lose() {
     let Some(database) = Database::create("a_process_that_only_puts_repos_in_has_no_lease_to_lose") else { return };

@@ -22,6 +22,8 @@ use crate::syntax::Did;
 const ME: &str = "current_setting('backfill.process')::bigint";
 /// The duty to look up jobs without a host, and to have them claimed.
 const UNPLACED: &str = "unplaced";
+/// Further ahead than any lease or pause of a host ends: what does was dated before the server's clock was set back.
+const MISDATED: &str = "clock_timestamp() + interval '2 hours'";
 /// Repos that are woken at once; the rest with the next renewal.
 const WOKEN: usize = 8192;
 
@@ -185,6 +187,12 @@ fn forget_the_dead(tx: &mut Tx<'_>, lease: Duration) -> Act<()> {
         #[diesel(sql_type = Bool)]
         expired: bool,
     }
+    // One that lives renews it, one that does not is not waited for.
+    let misdated = diesel::sql_query(format!(
+        "UPDATE process SET expires = clock_timestamp() + make_interval(secs => $1) \
+         WHERE id IN (SELECT id FROM process WHERE id <> {ME} AND expires > {MISDATED} + make_interval(secs => $1) FOR UPDATE SKIP LOCKED)"
+    ));
+    misdated.bind::<Double, _>(lease.as_secs_f64()).execute(tx.connection)?;
     // While the server was down nobody could renew anything.
     let others = diesel::sql_query(format!(
         "SELECT id, place, expires < clock_timestamp() AND pg_postmaster_start_time() < clock_timestamp() - make_interval(secs => $1) AS expired \
@@ -230,7 +238,8 @@ fn take_hosts(tx: &mut Tx<'_>) -> Act<(Vec<Numbered>, usize)> {
     }
     let take = diesel::sql_query(format!(
         "UPDATE host SET holder = {ME}, free_at = NULL WHERE id IN \
-         (SELECT id FROM host WHERE holder IS NULL AND coalesce(free_at <= clock_timestamp(), TRUE) ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) \
+         (SELECT id FROM host WHERE holder IS NULL AND coalesce(free_at <= clock_timestamp() OR free_at > {MISDATED}, TRUE) \
+         ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED) \
          RETURNING id, name"
     ));
     Ok((take.bind::<BigInt, _>(even - mine).load(tx.connection)?, 0))
