@@ -71,7 +71,7 @@ async fn schedule(seed: u64, store: Arc<dyn Store>) {
                 rig.backfiller.enqueue(std::slice::from_ref(did)).await.unwrap();
                 rig.store.want(consumer(&rig).await, did).await.unwrap();
             }
-            88..92 => _ = rig.handler.inject(HandlerFault::Refuse, random.random_range(1..4)),
+            88..92 => rig.handler.inject(HandlerFault::Refuse, random.random_range(1..4)),
             92..94 => {
                 // What the handler was given of a purged repo is its own to forget.
                 purges += 1;

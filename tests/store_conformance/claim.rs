@@ -69,7 +69,7 @@ async fn a_retry_that_a_clock_ahead_of_ours_has_dated_comes_at_once_after_a_rest
     const HOUR: i64 = 3_600_000;
     for (number, hours) in [(1, 1), (2, 9)] {
         let job = world.claimed(&did(number)).await;
-        world.settle(&job, failed(number.into(), Timestamp(NOW.0 + hours * HOUR))).await;
+        world.settle(&job, failed(number, Timestamp(NOW.0 + hours * HOUR))).await;
         if number == 1 {
             world.store.place(&did(number), "pds.test").await.unwrap();
         }
@@ -82,7 +82,7 @@ async fn a_retry_that_a_clock_ahead_of_ours_has_dated_comes_at_once_after_a_rest
     assert_eq!(world.job(&did(1)).await, in_time, "an hour is what a job may have to wait");
     for number in [2, 3] {
         let job = world.job(&did(number)).await;
-        assert_eq!((job.state, job.failures), (JobState::Enqueued, number.into()), "{number}");
+        assert_eq!((job.state, job.failures), (JobState::Enqueued, number), "{number}");
         assert_eq!(world.store.claim(&did(number), NOW).await.unwrap().len(), 1);
     }
 }

@@ -149,6 +149,9 @@ pub(super) fn due_hosts(connection: &mut Connection, now: Timestamp) -> Act<DueH
     Ok(DueHosts { hosts, unplaced: is_due.is_some(), next_retry })
 }
 
+/// Number, op set, and the rev and data that it is kept for.
+type BufferRow = (i64, Vec<u8>, String, Option<Vec<u8>>);
+
 pub(super) fn buffered(connection: &mut Connection, of: JobId, max_bytes: u64) -> Act<Vec<(BufferSeq, OpSet)>> {
     /// Rows are read a few at a time, so that no more than about `max_bytes` is ever in memory.
     const ROWS: i64 = 16;
@@ -163,7 +166,7 @@ pub(super) fn buffered(connection: &mut Connection, of: JobId, max_bytes: u64) -
     let mut op_sets = Vec::new();
     let (mut after, mut total) = (i64::MIN, 0);
     loop {
-        let rows: Vec<(i64, Vec<u8>, String, Option<Vec<u8>>)> = op_set::table
+        let rows: Vec<BufferRow> = op_set::table
             .filter(op_set::job.eq(of.0).and(op_set::seq.gt(after)))
             .order(op_set::seq)
             .limit(ROWS)
