@@ -72,6 +72,7 @@ async fn hosts_that_answer_with_errors_or_not_at_all_fail_the_attempt() {
         (Fault::StatusPage(502), FailureKind::HttpServer),
         (Fault::Stall(Position::Byte(2000), Duration::from_secs(20)), FailureKind::Timeout),
         (Fault::Late(Duration::from_secs(20)), FailureKind::Timeout),
+        (Fault::Reset, FailureKind::Connect),
     ] {
         assert_fails(fault, kind).await;
     }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use atproto_backfill::job::{FailureKind, JobState};
-use atproto_backfill::sim::{Endpoint, Fault, RetryHint, Rule, Sizes, World};
+use atproto_backfill::sim::{Endpoint, Fault, RandomWrites, RetryHint, Rule, Sizes, World};
 
 use crate::rig::Rig;
 
@@ -19,33 +19,26 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Lets time pass.
 pub(crate) async fn pass(rig: &Rig, time: Duration) {
-    pass_while(rig, time, || true).await;
-}
-
-/// Lets time pass, as long as something is so; whether it is so still.
-async fn pass_while(rig: &Rig, time: Duration, is_so: impl Fn() -> bool) -> bool {
     let until = tokio::time::Instant::now() + time;
-    while is_so() {
+    loop {
         let began = Instant::now();
         while began.elapsed() < TURNS || began.elapsed() < PATIENCE && rig.backfiller.progress().await.unwrap().totals.in_progress > 0 {
             tokio::task::yield_now().await;
         }
         if tokio::time::Instant::now() >= until {
-            return true;
+            return;
         }
         tokio::time::advance(STEP).await;
     }
-    false
 }
 
-/// Lets time pass until all repos are complete; how long that took.
-async fn until_complete(rig: &Rig, within: Duration) -> Duration {
+/// Lets time pass until all repos are complete.
+async fn until_complete(rig: &Rig, within: Duration) {
     let began = tokio::time::Instant::now();
     while rig.backfiller.progress().await.unwrap().totals.complete < rig.world.dids().len() as u64 {
         assert!(began.elapsed() <= within, "not complete after {within:?}: {:?}", rig.backfiller.progress().await.unwrap().totals);
         pass(rig, 10 * STEP).await;
     }
-    began.elapsed()
 }
 
 async fn started(seed: u64, before: impl AsyncFnOnce(&Rig)) -> Rig {
@@ -119,6 +112,32 @@ async fn a_directory_that_fails_for_hours_is_not_overrun_and_costs_no_repo() {
     assert!((8..=8 * 30).contains(&asked), "{asked} look-ups of eight accounts in three hours");
     rig.network.faults().heal(rule);
     until_complete(&rig, HOUR + HOUR / 6).await;
+    rig.assert_truth().await;
+    rig.backfiller.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_has_lost_its_newest_commits_is_believed_after_ten_minutes_and_no_sooner() {
+    let rig = started(414, async |_: &Rig| ()).await;
+    pass(&rig, 10 * STEP).await;
+    let (did, mut writes) = (rig.world.dids().remove(0), RandomWrites::new(414));
+    let (backup, before) = (rig.world.snapshot(&did).unwrap(), rig.world.head(&did).unwrap());
+    for _ in 0..20 {
+        rig.backfiller.buffer(&writes.write_to(&rig.world, &did).unwrap()).await.unwrap();
+    }
+    pass(&rig, 10 * STEP).await;
+    let newest = rig.world.head(&did).unwrap();
+    rig.world.restore(&did, &backup);
+    let job = rig.backfiller.backfill_repo(&did).await.unwrap();
+    assert!(matches!(job.state, JobState::Failed { kind: FailureKind::Stale, .. }), "{job:?}");
+    pass(&rig, HOUR / 6 - 10 * STEP).await;
+    let job = rig.backfiller.job(&did).await.unwrap().unwrap();
+    assert_eq!(job.rev, Some(newest.0), "it was believed too soon: {job:?}");
+    assert!(job.failures >= 3, "it was not asked again and again: {job:?}");
+    until_complete(&rig, HOUR).await;
+    let (progress, job) = (rig.backfiller.progress().await.unwrap(), rig.backfiller.job(&did).await.unwrap().unwrap());
+    assert_eq!((progress.counts.restored, job.rev, job.records), (1, Some(before.0), before.2), "{job:?}");
+    assert!(rig.copy.take_violations().iter().all(|violation| violation.contains("went back")));
     rig.assert_truth().await;
     rig.backfiller.stop().await.unwrap();
 }

@@ -28,6 +28,8 @@ pub(crate) struct Repo {
     last: Option<Rev>,
     /// What the process before had recorded.
     recorded: Option<Rev>,
+    /// Whether its host went back to a backup, so that its revs may go back.
+    restored: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -41,6 +43,11 @@ impl Consumer {
 
     pub(crate) fn forget(&self, did: &Did) {
         lock(&self.repos).remove(did);
+    }
+
+    /// The host of a repo has gone back to a backup.
+    pub(crate) fn restored(&self, did: &Did) {
+        lock(&self.repos).entry(did.clone()).or_default().restored = true;
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {
@@ -68,7 +75,7 @@ impl Consumer {
         let mut repos = lock(&self.repos);
         let repo = repos.entry(did.clone()).or_default();
         let before = repo.last.max(repo.recorded);
-        if before.is_some_and(|before| rev < before) {
+        if before.is_some_and(|before| rev < before) && !repo.restored {
             lock(&self.faults).push(format!("{did} came at {rev} after {before:?}"));
         }
         repo.last = Some(rev);
@@ -95,7 +102,7 @@ impl Consumer {
         repo.account = Some(account);
         if account == Account::Unavailable(UnavailableStatus::Deleted) {
             // Its revs begin anew: nothing is held of it.
-            *repo = Repo { account: Some(account), ..Repo::default() };
+            *repo = Repo { account: Some(account), restored: repo.restored, ..Repo::default() };
         }
     }
 }

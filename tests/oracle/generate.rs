@@ -45,7 +45,9 @@ fn step(random: &mut StdRng, restarted: &mut bool) -> Step {
         815..870 => {
             Step::Crash { place: random.random_range(0..1000), times: random.random_range(1..6), commits: random.random_range(0..20) }
         }
-        870..965 => Step::Run { ms: random.random_range(1..25) },
+        870..880 => Step::Restore { repo },
+        880..890 => Step::Clock { hours: random.random_range(-12..=12) },
+        890..965 => Step::Run { ms: random.random_range(1..25) },
         _ => Step::Pass { seconds: [1, 5, 30, 120, 900][random.random_range(0..5)] },
     }
 }

@@ -19,8 +19,6 @@ mod consumer;
 #[cfg(feature = "postgres")]
 #[path = "../common/postgres.rs"]
 mod database;
-#[path = "../common/following.rs"]
-mod following;
 mod generate;
 #[path = "../common/ground.rs"]
 mod ground;

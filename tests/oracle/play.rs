@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atproto_backfill::engine::{Backfiller, Options};
+use atproto_backfill::engine::{Backfiller, FollowOptions, Options};
+use atproto_backfill::fetch::Backoff;
+use atproto_backfill::firehose::{ClientOptions, SavePolicy};
 use atproto_backfill::job::Job;
 use atproto_backfill::sim::{
-    AccountStatus, Change, Endpoint, EventFault, Fault, FirehoseOptions, Network, NetworkOptions, RandomWrites, Rule, RuleId, Sizes, World,
+    AccountStatus, Change, Endpoint, EventFault, Fault, FirehoseOptions, HostOptions, Network, NetworkOptions, RandomWrites, Rule, RuleId,
+    Sizes, Snapshot, WallClock, World,
 };
 use atproto_backfill::store::Store;
 use atproto_backfill::syntax::Did;
 use tokio::sync::Notify;
 
 use crate::consumer::{Consumer, Taking};
-use crate::following::following;
 use crate::judge;
 use crate::points::POINTS;
 use crate::step::{self, Step};
@@ -27,8 +29,8 @@ const HOSTS: usize = 2;
 const REPOS: usize = 6;
 const RECORDS: u64 = 60;
 const ADDED: usize = 3;
-/// Where the sequence of the relay begins, and how many of its events it retains: fewer than a schedule makes.
-const RELAY: FirehoseOptions = FirehoseOptions { first_seq: 1_000_000, window: 120, queue: 2_048, inclusive: false, silent: false };
+/// Where the sequence of an upstream begins, and how many of its events it retains: fewer than a schedule makes.
+const UPSTREAM: FirehoseOptions = FirehoseOptions { first_seq: 1_000_000, window: 120, queue: 2_048, inclusive: false, silent: false };
 /// How often it is looked whether a program has come to a place, before it dies elsewhere.
 const COMES_WITHIN: usize = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(3);
@@ -46,6 +48,8 @@ pub(crate) struct Figures {
     /// How often a program died at each place.
     pub(crate) crashes: BTreeMap<&'static str, u64>,
     pub(crate) programs: u64,
+    /// How many repos were put back to a backup.
+    pub(crate) restored: u64,
     /// How much time passed in the end, by the program's clock, that did not pass.
     pub(crate) passed: Duration,
 }
@@ -58,10 +62,18 @@ struct Player {
     backfiller: Backfiller,
     trap: Trap,
     stopped: Arc<Notify>,
+    /// The clock of the machine.
+    clock: WallClock,
+    /// Whether the firehoses of the hosts are followed, and not the relay's.
+    by_host: bool,
     /// Whether something was hidden that only an audit finds.
     hidden: bool,
     /// Repos of which something wrong was said that only their next commit shows.
     belied: BTreeSet<Did>,
+    /// Repos as their hosts could restore them, under the key that they still have.
+    backups: BTreeMap<Did, Snapshot>,
+    /// Those that were restored.
+    restored: BTreeSet<Did>,
     added: usize,
     directory: Option<RuleId>,
     rules: Vec<(String, RuleId)>,
@@ -75,14 +87,32 @@ struct Player {
 pub(crate) async fn play(seed: u64, steps: &[Step], store: Arc<dyn Store>) -> Result<Figures, String> {
     let world =
         World::builder().seed(seed).hosts(HOSTS).repos(REPOS).sizes(Sizes::Each(RECORDS)).build().map_err(|error| error.to_string())?;
-    let options = NetworkOptions { relay: RELAY, ..NetworkOptions::default() };
+    let hosts = HostOptions { firehose: UPSTREAM, ..HostOptions::default() };
+    let options = NetworkOptions { relay: UPSTREAM, hosts, ..NetworkOptions::default() };
     let network = Network::start(&world, options).await.map_err(|error| error.to_string())?;
     let consumer = Arc::<Consumer>::default();
-    let (backfiller, trap, stopped) = program(&network, &store, &consumer).await;
+    let (clock, by_host) = (WallClock::new(), seed % 3 == 1);
+    let (backfiller, trap, stopped) = program(&network, &store, &consumer, &clock, by_host).await;
     let figures = Figures { programs: 1, ..Figures::default() };
-    let (hidden, belied, added, directory, rules) = (false, BTreeSet::new(), 0, None, Vec::new());
-    let mut player =
-        Player { world, network, store, consumer, backfiller, trap, stopped, hidden, belied, added, directory, rules, figures };
+    let mut player = Player {
+        world,
+        network,
+        store,
+        consumer,
+        backfiller,
+        trap,
+        stopped,
+        clock,
+        by_host,
+        hidden: false,
+        belied: BTreeSet::new(),
+        backups: BTreeMap::new(),
+        restored: BTreeSet::new(),
+        added: 0,
+        directory: None,
+        rules: Vec::new(),
+        figures,
+    };
     player.begin().await?;
     for step in steps {
         player.take(step).await.map_err(|error| format!("at {step:?}: {error}"))?;
@@ -91,7 +121,13 @@ pub(crate) async fn play(seed: u64, steps: &[Step], store: Arc<dyn Store>) -> Re
 }
 
 /// A program over the store, and what it dies of.
-async fn program(network: &Network, store: &Arc<dyn Store>, consumer: &Arc<Consumer>) -> (Backfiller, Trap, Arc<Notify>) {
+async fn program(
+    network: &Network,
+    store: &Arc<dyn Store>,
+    consumer: &Arc<Consumer>,
+    clock: &WallClock,
+    by_host: bool,
+) -> (Backfiller, Trap, Arc<Notify>) {
     let stopped = Arc::new(Notify::new());
     let trap = Trap::new("", 0, Stop::Here(Arc::clone(&stopped)));
     let options = Options {
@@ -103,7 +139,22 @@ async fn program(network: &Network, store: &Arc<dyn Store>, consumer: &Arc<Consu
     };
     let (store, taking) =
         (Arc::new(Trapped { store: Arc::clone(store), trap: trap.clone() }), Taking { consumer: Arc::clone(consumer), trap: trap.clone() });
-    let builder = following(NAME, store, taking, network.plc_url(), &network.relay_firehose_url()).options(options);
+    let client = ClientOptions {
+        development: true,
+        backoff: Backoff { first: Duration::from_millis(20), last: Duration::from_millis(200) },
+        ping_interval: Duration::from_secs(1),
+        silence: Duration::from_secs(3),
+        ..ClientOptions::default()
+    };
+    let save = SavePolicy { every: Duration::from_millis(50), events: 50 };
+    let clock = clock.clone();
+    let builder = network.backfiller(NAME, store, taking).expect("a client").options(options).time_of_day(move || clock.now());
+    let builder = builder.follow(FollowOptions { client, save, ..FollowOptions::default() });
+    let builder = if by_host {
+        (0..HOSTS).fold(builder, |builder, host| builder.upstream(network.host_upstream(host)))
+    } else {
+        builder.upstream(network.relay_upstream())
+    };
     (builder.build().await.expect("a backfiller"), trap, stopped)
 }
 
@@ -138,9 +189,20 @@ impl Player {
             Step::DeleteMany { repo, each } => self.delete_many(&self.did(repo), each),
             Step::Status { repo, status } => self.set_status(&self.did(repo), step::status(status)),
             Step::Handle { repo } => self.world.set_handle(&self.did(repo), "other.test"),
-            Step::RotateKey { repo } => _ = self.world.rotate_key(&self.did(repo)),
-            Step::Migrate { repo, host } => _ = self.world.migrate(&self.did(repo), host),
-            Step::Remember { repo } => self.world.remember(&self.did(repo)),
+            Step::RotateKey { repo } => {
+                self.backups.remove(&self.did(repo));
+                _ = self.world.rotate_key(&self.did(repo));
+            }
+            Step::Migrate { repo, host } => {
+                self.backups.remove(&self.did(repo));
+                _ = self.world.migrate(&self.did(repo), host);
+            }
+            Step::Remember { repo } => {
+                let did = self.did(repo);
+                self.world.remember(&did);
+                self.backups.extend(self.world.snapshot(&did).map(|backup| (did, backup)));
+            }
+            Step::Restore { repo } => self.restore(&self.did(repo)),
             Step::AddAccount { host } => return self.add(host).await,
             Step::Answer { .. } | Step::Event { .. } | Step::Stream { .. } | Step::RestartSequence => self.inject(step),
             Step::RelayDown => self.network.shut_relay().await,
@@ -154,11 +216,7 @@ impl Player {
                 self.consumer.failing.store(times, Ordering::SeqCst);
             }
             Step::Purge { repo } => return self.purge(&self.did(repo)).await,
-            Step::Want { repo } => {
-                let (backfiller, did) = (self.backfiller.clone(), self.did(repo));
-                // Nobody waits for the end of it.
-                tokio::spawn(async move { backfiller.backfill_repo(&did).await });
-            }
+            Step::Want { repo } => self.want(self.did(repo)),
             Step::Audit => return timely(self.backfiller.audit()).await,
             Step::Restart { commits } => {
                 // What is still with a consumer that fails is let go.
@@ -169,10 +227,30 @@ impl Player {
                 self.crash(POINTS[place % POINTS.len()].0, times).await;
                 return self.restart(commits).await;
             }
+            Step::Clock { hours } => {
+                let by = Duration::from_secs(3600 * u64::from(hours.unsigned_abs()));
+                if hours < 0 { self.clock.set_behind(by) } else { self.clock.set_ahead(by) }
+            }
             Step::Run { ms } => tokio::time::sleep(Duration::from_millis(ms)).await,
             Step::Pass { seconds } => pass(Duration::from_secs(seconds)).await,
         }
         Ok(())
+    }
+
+    fn want(&self, did: Did) {
+        let backfiller = self.backfiller.clone();
+        // Nobody waits for the end of it.
+        tokio::spawn(async move { backfiller.backfill_repo(&did).await });
+    }
+
+    fn restore(&mut self, did: &Did) {
+        let Some(backup) = self.backups.get(did).filter(|_| self.is_active(did)) else { return };
+        // From now on its revs may go back.
+        self.consumer.restored(did);
+        self.world.restore(did, backup);
+        self.restored.insert(did.clone());
+        self.figures.restored += 1;
+        self.want(did.clone());
     }
 
     fn is_active(&self, did: &Did) -> bool {
@@ -195,7 +273,10 @@ impl Player {
         let _ = self.world.write(did, gone.collect());
     }
 
-    fn set_status(&self, did: &Did, now: AccountStatus) {
+    fn set_status(&mut self, did: &Did, now: AccountStatus) {
+        if now == AccountStatus::Deleted {
+            self.backups.remove(did);
+        }
         if self.world.status(did) != Some(now) {
             self.world.set_status(did, now);
         }
@@ -229,6 +310,12 @@ impl Player {
                 (format!("stream {:02}", way % step::STREAMS), Rule::new(fault))
             }
             _ => ("restarted sequence".to_owned(), Rule::new(EventFault::Restart)),
+        };
+        // Those of a firehose strike the one that is followed.
+        let rule = match *step {
+            Step::Event { repo, .. } if self.by_host => rule.host(self.world.host_of(&self.did(repo)).unwrap_or(0)),
+            Step::Stream { .. } | Step::RestartSequence if self.by_host => rule.host(0),
+            _ => rule,
         };
         self.rules.push((name, self.network.faults().inject(rule.times(1))));
     }
@@ -285,7 +372,7 @@ impl Player {
             timely(fleet.leave()).await?;
         }
         self.consumer.restarted(self.jobs().await?.into_iter().map(|job| (job.did, job.rev)));
-        (self.backfiller, self.trap, self.stopped) = program(&self.network, &self.store, &self.consumer).await;
+        (self.backfiller, self.trap, self.stopped) = program(&self.network, &self.store, &self.consumer, &self.clock, self.by_host).await;
         self.figures.programs += 1;
         self.begin().await
     }
@@ -298,6 +385,7 @@ impl Player {
     /// Everything is well again. Repos of which something wrong was said get one more commit; of the others everything is known, or will be found.
     async fn heal(&mut self) -> Result<(), String> {
         self.directory_up();
+        self.clock.set_ahead(Duration::ZERO);
         self.rules.iter().for_each(|(_, rule)| self.network.faults().heal(*rule));
         self.consumer.failing.store(0, Ordering::SeqCst);
         self.network.open_relay().await;
@@ -305,6 +393,8 @@ impl Player {
             self.network.open_host(host).await;
         }
         self.belied.iter().for_each(|did| self.write(did, 1, u64::MAX));
+        // No event tells that a repo was restored, and an audit takes its host for one that lags.
+        self.restored.iter().for_each(|did| self.want(did.clone()));
         if self.hidden { timely(self.backfiller.audit()).await } else { Ok(()) }
     }
 

@@ -36,8 +36,12 @@ pub(crate) enum Step {
         repo: usize,
         host: usize,
     },
-    /// The host remembers the repo for its stale replica.
+    /// The host remembers the repo, for its stale replica and as a backup.
     Remember {
+        repo: usize,
+    },
+    /// The host has lost what came after its backup of a repo, and has the repo as it was then. The application has it fetched.
+    Restore {
         repo: usize,
     },
     /// A new account, which is followed.
@@ -99,6 +103,10 @@ pub(crate) enum Step {
     /// The program has so many milliseconds to itself.
     Run {
         ms: u64,
+    },
+    /// The clock of the machine is set, so many hours from the right time.
+    Clock {
+        hours: i8,
     },
     /// So many seconds pass in a moment, as when a machine was asleep.
     Pass {

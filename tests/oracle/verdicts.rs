@@ -123,6 +123,7 @@ impl Sum {
         more.faults.into_iter().for_each(|(name, count)| *sum.faults.entry(name).or_default() += count);
         more.crashes.into_iter().for_each(|(name, count)| *sum.crashes.entry(name).or_default() += count);
         sum.programs += more.programs;
+        sum.restored += more.restored;
         sum.passed = sum.passed.max(more.passed);
     }
 
@@ -144,8 +145,10 @@ impl Sum {
         let unfired = self.unfired();
         let sum = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (faults, crashes) = (sum.faults.values().sum::<u64>(), sum.crashes.values().sum::<u64>());
-        let (programs, places, longest) = (sum.programs, sum.crashes.len(), sum.passed);
-        eprintln!("{programs} programs, {faults} faults struck, {crashes} crashes at {places} places; at rest after {longest:?} at most");
+        let (programs, places, restored, longest) = (sum.programs, sum.crashes.len(), sum.restored, sum.passed);
+        eprintln!(
+            "{programs} programs, {faults} faults struck, {crashes} crashes at {places} places, {restored} repos put back to a backup; at rest after {longest:?} at most"
+        );
         if are_many && !unfired.is_empty() {
             eprintln!("faults that never struck, of which nothing is proven: {unfired:?}");
         }

@@ -1,4 +1,5 @@
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
@@ -16,6 +17,8 @@ pub(in crate::sim) struct Stream {
     window: Mutex<Window>,
     /// Events that are to come after the next one of their repo.
     held: Mutex<HashMap<Did, Arc<Event>>>,
+    /// The newest event when a connection last began with what was to come.
+    live_from: AtomicU64,
     /// Counts what was sequenced, which wakes those who wait for more.
     grown: watch::Sender<u64>,
 }
@@ -63,7 +66,14 @@ pub(in crate::sim) enum Next {
 impl Stream {
     pub(in crate::sim) fn new(place: Place, options: FirehoseOptions) -> Self {
         let window = Window { era: 0, next: options.first_seq.max(1), discarded: 0, events: VecDeque::new() };
-        Self { place, options, window: Mutex::new(window), held: Mutex::default(), grown: watch::Sender::new(0) }
+        Self {
+            place,
+            options,
+            window: Mutex::new(window),
+            held: Mutex::default(),
+            live_from: AtomicU64::new(0),
+            grown: watch::Sender::new(0),
+        }
     }
 
     /// Numbers an event, and then the one of its repo that was held back.
@@ -115,7 +125,10 @@ impl Stream {
         let head = window.next - 1;
         let at = |seq| Position { era: window.era, seq };
         match cursor {
-            None => Start::After { position: at(head), outdated: false },
+            None => {
+                self.live_from.store(head, Ordering::Release);
+                Start::After { position: at(head), outdated: false }
+            }
             Some(cursor) if cursor > head && self.options.silent => Start::After { position: at(head), outdated: false },
             Some(cursor) if cursor > head => Start::Future,
             Some(cursor) => {
@@ -143,6 +156,11 @@ impl Stream {
     /// The number of the newest event; 0 if there is none.
     pub(in crate::sim) fn head(&self) -> u64 {
         lock(&self.window).next - 1
+    }
+
+    /// Whether a connection that has had nothing yet, and has begun with what was to come, has nothing to have up to this number.
+    pub(in crate::sim) fn begins_after(&self, seq: u64) -> bool {
+        self.live_from.load(Ordering::Acquire) >= seq
     }
 
     /// The position so many retained events before another.

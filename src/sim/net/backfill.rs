@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Network;
 use crate::consumer::Handler;
-use crate::engine::{Backfiller, Builder, EngineError, FollowOptions, Progress};
+use crate::engine::{Backfiller, Builder, EngineError, FollowOptions, Progress, UpstreamProgress};
 use crate::fetch::{Backoff, ClientError, HttpOptions, Pace, PaceOptions, Rate};
 use crate::firehose::{ClientOptions, SavePolicy, Upstream};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
@@ -22,11 +22,12 @@ const PAGE: usize = 500;
 const VALID: &str = "the network names its servers by valid URLs";
 
 impl Network {
-    /// A backfiller of this network that is in a hurry: hosts and directory are asked as fast as they answer and have to within two seconds; what is lost is
-    /// asked for again within a fifth of a second; identities are looked up whenever they are doubted. It follows nothing yet: add
-    /// [`Self::relay_upstream`], or hand in what a [`crate::sim::Writer`] writes.
+    /// A backfiller of this network that is in a hurry: hosts and directory are asked as fast as they answer; a host that says nothing for two
+    /// seconds has failed; a connection that is lost is made again within a fifth of a second; identities are looked up whenever they are doubted.
+    /// All of it may be set otherwise on what is returned.
     ///
-    /// Only how soon a *failed* repo is tried again is as ever, minutes: [`Self::caught_up`] does not wait for that.
+    /// It follows nothing yet: add [`Self::relay_upstream`], or hand in what a [`crate::sim::Writer`] writes. How soon a *failed* repo is tried again
+    /// is as ever, minutes: [`Self::caught_up`] does not wait for that.
     ///
     /// # Errors
     /// When an HTTP client cannot be made.
@@ -66,28 +67,33 @@ impl Network {
         Upstream::host(self.host_firehose_url(host)).expect(VALID)
     }
 
-    /// Waits until a backfiller has settled all that the firehoses of this network which it follows have told by now: delivered it, or recorded what is to be done.
-    /// It may take for ever where something is amiss: give it a time limit.
+    /// Waits until a backfiller has settled all that the firehoses of this network which it follows have told by now, from when it came to follow
+    /// them: recorded it, or found that nothing is to be done. It may take for ever where something is amiss: give it a time limit.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn settled(&self, backfiller: &Backfiller) -> Result<(), EngineError> {
-        let heads = self.heads();
+        let told: HashMap<String, _> =
+            self.streams().map(|(url, stream)| (Upstream::relay(url).expect(VALID).name().to_owned(), (stream.head(), stream))).collect();
+        let is_behind = |upstream: &UpstreamProgress| {
+            told.get(&upstream.name).is_some_and(|(head, stream)| match upstream.settled {
+                Some(settled) => settled.seq.get() < *head,
+                // What was told before it came it will not be told.
+                None => *head > 0 && !(upstream.connected && stream.begins_after(*head)),
+            })
+        };
         loop {
             let follow = backfiller.progress().await?.follow;
-            let is_behind = follow.iter().flat_map(|follow| &follow.upstreams).any(|upstream| {
-                let head = heads.get(&upstream.name).copied().unwrap_or(0);
-                head > 0 && upstream.settled.is_none_or(|settled| settled.seq.get() < head)
-            });
-            if !is_behind {
+            if !follow.iter().flat_map(|follow| &follow.upstreams).any(is_behind) {
                 return Ok(());
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Waits until a backfiller has done all there is to do: all that was told by now is settled, all repos are complete or unavailable, all buffers empty. Repos that failed
-    /// are tried again at once, so that a test does not wait minutes for it. As long as a repo fails it does not end: give it a time limit.
+    /// Waits until a backfiller has done all there is to do: all that was told by now is settled, all repos are complete or unavailable, all buffers
+    /// are empty. Repos that failed are tried again at once, so that a test does not wait minutes for it. As long as a repo fails it does not end: give
+    /// it a time limit.
     ///
     /// # Errors
     /// When the store fails, or the backfiller stops.
@@ -101,13 +107,6 @@ impl Network {
             retry_failed(backfiller).await?;
             tokio::time::sleep(LOOK_EVERY).await;
         }
-    }
-
-    /// The newest event of each firehose, by the name under which it is followed.
-    fn heads(&self) -> HashMap<String, u64> {
-        let relays = self.relay_firehose_urls().into_iter().map(|url| Upstream::relay(url).expect(VALID)).zip(self.relay_heads());
-        let hosts = (0..self.world().hosts()).map(|host| (self.host_upstream(host), self.host_head(host)));
-        relays.chain(hosts).map(|(upstream, head)| (upstream.name().to_owned(), head)).collect()
     }
 }
 

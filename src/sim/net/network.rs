@@ -117,9 +117,11 @@ impl Network {
         self.log.as_ref().and_then(|log| log.relays.first()).map_or(0, |relay| relay.head())
     }
 
-    /// The number of the newest event of each relay.
-    pub(super) fn relay_heads(&self) -> Vec<u64> {
-        self.log.iter().flat_map(|log| &log.relays).map(|relay| relay.head()).collect()
+    /// What each relay and each host tells, with where; nothing where there are no firehoses.
+    pub(super) fn streams(&self) -> impl Iterator<Item = (String, &Arc<Stream>)> {
+        let relays = self.relays.iter().zip(self.log.iter().flat_map(|log| &log.relays));
+        let hosts = self.hosts.iter().zip(self.log.iter().flat_map(|log| &log.hosts));
+        relays.chain(hosts).map(|(port, stream)| (firehose_url(port), stream))
     }
 
     /// The number of the newest event of a host; 0 if there is none, or no such host, or no firehose.
