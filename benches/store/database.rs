@@ -60,6 +60,14 @@ impl Database {
         }
     }
 
+    /// Where it is, if it is a file.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match &self.place {
+            Place::File(path) => path.parent(),
+            Place::Url(_) => None,
+        }
+    }
+
     /// Whether it is SQLite's.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.place, Place::File(_))

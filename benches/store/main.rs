@@ -10,6 +10,7 @@ mod backlog;
 mod checkouts;
 mod clock;
 mod database;
+mod floor;
 mod manifest;
 mod op_sets;
 

@@ -9,6 +9,7 @@ use atproto_backfill::syntax::RecordPath;
 
 use super::clock::Clock;
 use super::database::Database;
+use super::floor;
 use super::manifest::link;
 use super::{advance, claimed, did, rev};
 
@@ -24,7 +25,14 @@ pub(crate) async fn measure(database: &Database, op_sets: u64) {
     let op_sets = jobs.len() as u64 * ROUNDS;
     let clock = Clock::start();
     appends(store, consumer, &jobs).await;
-    clock.passed().print("op sets buffered", op_sets, &format!("{CALLERS} callers"));
+    let buffered = clock.passed();
+    buffered.print("op sets buffered", op_sets, &format!("{CALLERS} callers"));
+    if let Some(folder) = database.folder() {
+        let ids: Vec<i64> = jobs.iter().map(|job| job.id.0).collect();
+        let floor = floor::rows_a_second(&folder.join("floor.db"), &op_set(&jobs[0], 1), op_sets, &ids, CALLERS);
+        let ratio = op_sets as f64 / buffered.wall.as_secs_f64() / floor;
+        println!("op sets buffered: {ratio:.2} of the floor, {floor:.0} rows a second put by one thread of SQLite that does nothing else");
+    }
     let clock = Clock::start();
     take(store, &jobs).await;
     clock.passed().print("op sets taken", op_sets, &format!("{ROUNDS} at once"));
