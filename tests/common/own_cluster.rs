@@ -17,13 +17,24 @@ impl OwnCluster {
         Self { folder, url }
     }
 
+    /// Has it answer by TLS, on a port of the loopback. Returns its URL there, which names the certificate that it is to have.
+    #[allow(dead_code, reason = "not every test that ill-treats one talks to it by TLS")]
+    pub(crate) fn over_tls(&self) -> String {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::run_with("tls", &self.folder(), &[port.to_string()])
+    }
+
     pub(crate) fn folder(&self) -> std::path::PathBuf {
         self.folder.path().join("pg")
     }
 
     pub(crate) fn run(verb: &str, folder: &std::path::Path) -> String {
+        Self::run_with(verb, folder, &[])
+    }
+
+    fn run_with(verb: &str, folder: &std::path::Path, more: &[String]) -> String {
         let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/postgres/cluster");
-        let output = Command::new(script).arg(verb).arg(folder).output().unwrap();
+        let output = Command::new(script).arg(verb).arg(folder).args(more).output().unwrap();
         assert!(output.status.success(), "{verb}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }

@@ -20,3 +20,5 @@ mod relay;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod support;
+#[cfg(feature = "postgres")]
+mod tls;

@@ -108,7 +108,7 @@ fn terminate(connection: &mut PgConnection, waiting_for: &str) -> i64 {
 }
 
 /// A complete job, at rev 5.
-async fn complete(store: &dyn Store) -> (ConsumerId, Job) {
+pub(crate) async fn complete(store: &dyn Store) -> (ConsumerId, Job) {
     let consumer = store.consumer("posts@1").await.unwrap();
     let job = claimed(store, consumer, &did(1)).await;
     store.advance(Advance { position: at(5), finish: true, ..advance(&job) }).await.unwrap();
