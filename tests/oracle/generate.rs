@@ -12,7 +12,12 @@ pub(crate) fn schedule(seed: u64) -> Vec<Step> {
     let mut random = StdRng::seed_from_u64(seed);
     let steps = random.random_range(STEPS);
     let mut restarted = false;
-    (0..steps).map(|_| step(&mut random, &mut restarted)).collect()
+    let mut steps: Vec<Step> = (0..steps).map(|_| step(&mut random, &mut restarted)).collect();
+    // Nothing comes behind the last event of a repo by which one that was told wrongly would be noticed after all.
+    let repo = random.random_range(0..64);
+    steps.push(Step::Event { repo, way: random.random_range(0..EVENTS) });
+    steps.push(Step::Write { repo, commits: 1, seed: random.random() });
+    steps
 }
 
 fn step(random: &mut StdRng, restarted: &mut bool) -> Step {

@@ -154,7 +154,7 @@ impl Tx<'_> {
             .load(self.connection)?;
         let mut claimed = Vec::with_capacity(rows.len());
         for (id, host, consumer, row) in rows {
-            let before = row.body(JobId(id), &ends::read(self.connection, JobId(id))?.0)?;
+            let (before, _) = self.read(JobId(id), ConsumerId(consumer), row)?;
             let mut after = before.clone();
             let buffer = after.on(&JobEvent::Claimed)?;
             self.keep(JobId(id), ConsumerId(consumer), &before, &after, buffer)?;
