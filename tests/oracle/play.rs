@@ -301,8 +301,11 @@ impl Player {
                 (format!("answer {:02}", way % step::ANSWERS), Rule::new(fault).did(&self.did(repo)))
             }
             Step::Event { repo, way } => {
-                self.belied.insert(self.did(repo));
-                (format!("event {:02}", way % step::EVENTS), Rule::new(step::event(way, self.did(repo + 1))).did(&self.did(repo)))
+                let fault = step::event(way, self.did(repo + 1));
+                if !step::is_a_gap(&fault) {
+                    self.belied.insert(self.did(repo));
+                }
+                (format!("event {:02}", way % step::EVENTS), Rule::new(fault).did(&self.did(repo)))
             }
             Step::Stream { way } => {
                 let (fault, hides) = step::stream(way);

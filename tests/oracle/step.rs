@@ -191,6 +191,11 @@ pub(crate) fn event(way: usize, other: Did) -> EventFault {
     }
 }
 
+/// Whether an event that is told in this way says by itself that something is missing, so that the repo is checked out without another one.
+pub(crate) fn is_a_gap(fault: &EventFault) -> bool {
+    matches!(fault, EventFault::NoBlocks | EventFault::TooBig | EventFault::Without(Missing::Record))
+}
+
 /// The way of a connection, and whether what it hides may be found by an audit alone.
 pub(crate) fn stream(way: usize) -> (StreamFault, bool) {
     let fault = match way % STREAMS {
