@@ -3,7 +3,7 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::step::{ANSWERS, EVENTS, STREAMS, Step};
+use crate::step::{ANSWERS, EVENTS, GAPS, STREAMS, Step};
 
 /// Steps of a schedule.
 const STEPS: std::ops::Range<usize> = 20..90;
@@ -15,7 +15,8 @@ pub(crate) fn schedule(seed: u64) -> Vec<Step> {
     let mut steps: Vec<Step> = (0..steps).map(|_| step(&mut random, &mut restarted)).collect();
     // Nothing comes behind the last event of a repo by which one that was told wrongly would be noticed after all.
     let repo = random.random_range(0..64);
-    steps.push(Step::Event { repo, way: random.random_range(0..EVENTS) });
+    let way = if random.random() { GAPS[random.random_range(0..GAPS.len())] } else { random.random_range(0..EVENTS) };
+    steps.push(Step::Event { repo, way });
     steps.push(Step::Write { repo, commits: 1, seed: random.random() });
     steps
 }

@@ -118,6 +118,8 @@ pub(crate) enum Step {
 pub(crate) const ANSWERS: usize = 38;
 /// How many ways an event can be told wrongly.
 pub(crate) const EVENTS: usize = 19;
+/// Those in which an event says by itself that something is missing, so that the repo is checked out without another event.
+pub(crate) const GAPS: [usize; 3] = [8, 10, 11];
 /// How many ways a connection to a firehose can go wrong.
 pub(crate) const STREAMS: usize = 14;
 
@@ -189,11 +191,6 @@ pub(crate) fn event(way: usize, other: Did) -> EventFault {
         17 => EventFault::OtherAccount(other),
         _ => EventFault::WithoutField("ops"),
     }
-}
-
-/// Whether an event that is told in this way says by itself that something is missing, so that the repo is checked out without another one.
-pub(crate) fn is_a_gap(fault: &EventFault) -> bool {
-    matches!(fault, EventFault::NoBlocks | EventFault::TooBig | EventFault::Without(Missing::Record))
 }
 
 /// The way of a connection, and whether what it hides may be found by an audit alone.
