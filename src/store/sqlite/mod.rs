@@ -9,7 +9,6 @@ mod place;
 #[allow(clippy::duplicate_mod, reason = "one implementation, compiled once for each database")]
 mod sql;
 
-use std::fs::File;
 use std::path::Path;
 
 pub use self::place::SqliteOptions;
@@ -25,7 +24,7 @@ use super::{Fleet, StoreCheck, StoreError, StoreStats};
 pub struct SqliteStore {
     // In this order: the database closes before its lock goes.
     threads: sql::Threads,
-    _lock: File,
+    _lock: place::Lock,
 }
 
 impl SqliteStore {

@@ -40,19 +40,30 @@ pub(super) struct Place {
     options: SqliteOptions,
 }
 
+/// Keeps other processes out as long as it is there.
+#[derive(Debug)]
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // To close the file is not enough: a child of this process that has not yet begun its own program has it too.
+        let _ = self.0.unlock();
+    }
+}
+
 impl Place {
     pub(super) fn new(path: &Path, options: SqliteOptions) -> Self {
         Self { path: path.to_owned(), options }
     }
 
-    /// Takes the lock that keeps other processes out. It is gone with the file that is returned.
-    pub(super) fn lock(&self) -> Result<File, StoreError> {
+    /// Takes the lock that keeps other processes out.
+    pub(super) fn lock(&self) -> Result<Lock, StoreError> {
         let mut path = OsString::from(&self.path);
         path.push(".lock");
         let unavailable = |source: io::Error| StoreError::Unavailable { action: "locking the database", source: Box::new(source) };
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).map_err(unavailable)?;
         match file.try_lock() {
-            Ok(()) => Ok(file),
+            Ok(()) => Ok(Lock(file)),
             Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: self.path.display().to_string() }),
             Err(TryLockError::Error(error)) => Err(unavailable(error)),
         }
