@@ -8,7 +8,6 @@ use diesel::prelude::*;
 use diesel::sql_types::{Nullable, Text};
 
 use super::backend::{Connection, Db};
-
 use super::endings::Endings as _;
 use super::ends;
 use super::fault::{Act, Fault};
