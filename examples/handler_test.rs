@@ -115,8 +115,15 @@ fn inject(network: &Network) -> Vec<RuleId> {
     ];
     rules.push(once(Rule::new(EventFault::Drop).after(20)));
     rules.push(once(Rule::new(EventFault::WrongKey).after(30)));
-    rules.push(once(Rule::new(StreamFault::Reset).after(40)));
+    rules.push(once(Rule::new(StreamFault::Reset).after(5)));
     rules
+}
+
+/// Returns once the relay has taken more connections than `before`. What nobody listens to, no fault of a connection can strike.
+async fn connected(network: &Network, before: usize) {
+    while network.relay().cursors().len() <= before {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::main]
@@ -136,6 +143,7 @@ async fn main() -> Result<(), AnyError> {
     let first = process(&network, &store, &handler).await?;
     first.enqueue(&world.dids()).await?;
     first.start().await?;
+    tokio::time::timeout(LIMIT, connected(&network, 0)).await?;
     let (writer, mut op_sets) = Writer::start(&world, WriterOptions { per_second: 400.0, limit: 800, seed, ..WriterOptions::default() });
     // They come by the firehose: whoever hands them in instead has them from here.
     let told = tokio::spawn(async move { while op_sets.recv().await.is_some() {} });
@@ -146,8 +154,10 @@ async fn main() -> Result<(), AnyError> {
     tokio::time::timeout(LIMIT, gate.reached(1)).await?;
     let cut_off = first.stop().await.is_err();
     gate.open();
+    let before = network.relay().cursors().len();
     let second = process(&network, &store, &handler).await?;
     second.start().await?;
+    tokio::time::timeout(LIMIT, connected(&network, before)).await?;
 
     // An account goes for good while the others are written to.
     let gone = world.dids()[3].clone();

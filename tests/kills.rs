@@ -46,6 +46,8 @@ const LINES: u64 = 40;
 /// What happens in the world while the program is down, at most, and the pause between two things.
 const WHILE_DOWN: u64 = 12;
 const PAUSE: Duration = Duration::from_millis(4);
+/// Acts of the world after everything was caught up with.
+const FOLLOWED: usize = 50;
 const LINES_WITHIN: Duration = Duration::from_secs(2);
 const CONNECTS_WITHIN: Duration = Duration::from_secs(20);
 /// Failed checkouts are tried again after half a minute or a whole one, and after twice that.
@@ -130,6 +132,7 @@ impl Scene {
         let program = self.start();
         self.busy.settle();
         self.catch_up().await;
+        self.follow().await;
         terminate(program).await;
         self.look_into_the_database().await;
         let jobs = self.ground.jobs("jsonl").await;
@@ -180,6 +183,16 @@ impl Scene {
         program.kill().expect("it can be killed");
         let status = program.wait().expect("it has ended");
         assert_eq!(status.signal(), Some(SIGKILL), "life {life} ended by itself: {status}");
+    }
+
+    /// The last life goes on, so that something happens while all repos are checked out, however slow the machine is.
+    async fn follow(&mut self) {
+        for _ in 0..FOLLOWED {
+            self.busy.act();
+            sleep(PAUSE).await;
+        }
+        self.busy.settle();
+        self.catch_up().await;
     }
 
     /// Waits until so many lines have come in all, or a while.
