@@ -1,6 +1,7 @@
 //! `--db` takes a file or a URL, and says nothing secret of the URL.
 #![cfg(feature = "cli")]
 
+use std::path::Path;
 use std::process::Command;
 
 /// What `backfill run` says, and its exit code, with a database that it cannot have.
@@ -62,4 +63,34 @@ fn durability_is_full_or_normal_and_the_help_says_what_it_can_cost() {
         assert_eq!(output.status.code(), Some(code), "{durability}: {said}");
         assert_eq!(said.contains("neither full nor normal"), code == 2, "{said}");
     }
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (nowhere, text, empty) =
+        (folder.path().join("nowhere").join("a.db"), folder.path().join("text.db"), folder.path().join("empty.db"));
+    std::fs::write(&text, "this is a letter and no database\n".repeat(400)).expect("it is written");
+    std::fs::write(&empty, "").expect("it is written");
+    for (command, database, why) in [
+        ("run", &nowhere, "No such file or directory"),
+        ("run", &text, "not a database"),
+        ("check", &nowhere, "No such file or directory"),
+        ("check", &text, "not a database"),
+        ("check", &empty, "no store was made in this database"),
+        ("stats", &empty, "no store was made in this database"),
+    ] {
+        let (code, said) = match command {
+            "run" => run(database.to_str().expect("a path of ours")),
+            _ => store(command, database),
+        };
+        assert_eq!(code, Some(1), "{command}: {said}");
+        assert!(said.contains(database.to_str().expect("a path of ours")) && said.contains(why), "{command}: {said}");
+    }
+}
+
+fn store(command: &str, database: &Path) -> (Option<i32>, String) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_backfill")).args(["store", command, "--db"]).arg(database).output().expect("the program runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }

@@ -114,6 +114,16 @@ impl Drop for Scene {
     }
 }
 
+/// The program, which does not outlive a test that fails.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Scene {
     async fn new(ground: Ground, seed: u64) -> Self {
         let fold = Fold::new(ground.file("lines.jsonl"));
@@ -146,7 +156,7 @@ impl Scene {
         counts.again
     }
 
-    fn start(&self) -> Child {
+    fn start(&self) -> Program {
         let log = File::options().append(true).create(true).open(self.ground.file("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_backfill"));
         let network = &self.busy.network;
@@ -154,7 +164,7 @@ impl Scene {
         command.args(["--db", &self.ground.db()]).arg("--jsonl").arg(self.ground.file("lines.jsonl"));
         command.args(self.busy.world.dids().iter().flat_map(|did| ["--did".to_owned(), did.to_string()]));
         command.env_clear().env("RUST_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        command.spawn().expect("the program starts")
+        Program(command.spawn().expect("the program starts"))
     }
 
     /// One life of the program, while the world goes on.
@@ -180,13 +190,14 @@ impl Scene {
             let more = 1 + self.busy.up_to(LINES) as usize;
             self.lines(self.fold.lines() + more).await;
         }
-        program.kill().expect("it can be killed");
-        let status = program.wait().expect("it has ended");
+        program.0.kill().expect("it can be killed");
+        let status = program.0.wait().expect("it has ended");
         assert_eq!(status.signal(), Some(SIGKILL), "life {life} ended by itself: {status}");
     }
 
     /// The last life goes on, so that something happens while all repos are checked out, however slow the machine is.
     async fn follow(&mut self) {
+        self.busy.add_none();
         for _ in 0..FOLLOWED {
             self.busy.act();
             sleep(PAUSE).await;
@@ -234,11 +245,11 @@ impl Scene {
 }
 
 /// Tells a program to end, which it does in order and in time.
-async fn terminate(mut program: Child) {
+async fn terminate(mut program: Program) {
     let asked = Instant::now();
-    assert!(Command::new("kill").arg("-TERM").arg(program.id().to_string()).status().expect("a signal is sent").success());
+    assert!(Command::new("kill").arg("-TERM").arg(program.0.id().to_string()).status().expect("a signal is sent").success());
     let status = loop {
-        if let Some(status) = program.try_wait().expect("a child") {
+        if let Some(status) = program.0.try_wait().expect("a child") {
             break status;
         }
         assert!(asked.elapsed() < STOPS_WITHIN, "it does not end");

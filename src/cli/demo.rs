@@ -19,7 +19,7 @@ use crate::firehose::{ClientOptions, Upstream};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
 use crate::job::OpSet;
 use crate::sim::{Fault, HostOptions, Network, NetworkOptions, RetryHint, Rule, Sizes, World, Writer, WriterOptions};
-use crate::store::{SqliteStore, Store, StoreError};
+use crate::store::{SqliteStore, Store};
 
 /// Requests per second to each host: slow enough to watch, fast enough for two minutes.
 const HOST_RATE: f64 = 12.0;
@@ -82,10 +82,7 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
             (folder.path().join("demo.db"), Some(folder))
         }
     };
-    let store = SqliteStore::open(&path).map_err(|error| match error {
-        StoreError::InUse { .. } => error.to_string(),
-        _ => format!("{}: {}", path.display(), crate::engine::error_chain(&error)),
-    })?;
+    let store = SqliteStore::open(&path).map_err(|error| crate::engine::error_chain(&error))?;
     let store: Arc<dyn Store> = Arc::new(store);
     say(format_args!("making a network of {} repos with {} records", count(arguments.repos.into()), count(arguments.records)));
     let world = World::builder()

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use crate::job::{IllegalMove, JobId};
 use crate::manifest::ManifestError;
 use crate::syntax::Rev;
@@ -85,6 +87,25 @@ impl StoreError {
             | Self::NewerSchema { .. } => false,
         }
     }
+
+    /// The same error, which also says with which database it came, where it does not by itself.
+    pub(super) fn with_place(self, place: &impl fmt::Display) -> Self {
+        match self {
+            Self::Unavailable { action, source } if !source.is::<AtPlace>() => {
+                Self::Unavailable { action, source: Box::new(AtPlace { place: place.to_string(), source }) }
+            }
+            Self::Corrupt { what } => Self::Corrupt { what: format!("{place}: {what}") },
+            error => error,
+        }
+    }
+}
+
+/// Which database could not do it.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}")]
+struct AtPlace {
+    place: String,
+    source: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl From<ManifestError> for StoreError {

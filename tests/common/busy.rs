@@ -153,6 +153,11 @@ impl Busy {
         }
     }
 
+    /// Has no more accounts come to be: a program that is told which to follow does not hear of them.
+    pub(crate) fn add_none(&mut self) {
+        self.added = ADDED;
+    }
+
     /// Whether the sequence of the relay has never begun anew.
     pub(crate) fn has_one_sequence(&self) -> bool {
         !self.restarted

@@ -1,7 +1,5 @@
 //! PostgreSQL by TLS: what `sslmode` in the URL says holds for every connection of a store.
 
-use std::error::Error as _;
-
 use atproto_backfill::store::{PostgresStore, Store as _, StoreError};
 use diesel::pg::PgConnection;
 use diesel::prelude::*;
@@ -9,11 +7,7 @@ use diesel::prelude::*;
 use crate::database::cluster;
 use crate::own_cluster::OwnCluster;
 use crate::postgres::complete;
-use crate::support::Count;
-
-fn words(error: &StoreError) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
-}
+use crate::support::{Count, words};
 
 #[tokio::test]
 async fn every_connection_is_by_tls_where_the_url_says_so_and_to_nobody_else() {

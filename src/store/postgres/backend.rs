@@ -42,6 +42,9 @@ pub(super) fn is_corruption(kind: &DatabaseErrorKind, information: &dyn Database
     matches!(kind, DatabaseErrorKind::Unknown) && WORDS.iter().any(|words| information.message().contains(words))
 }
 
+/// Tells whether a store was ever made in the database.
+pub(super) const IS_MADE: &str = "SELECT to_regclass('__diesel_schema_migrations') IS NOT NULL AS made";
+
 /// Whether another process stands in the way, for longer than it commonly takes to commit. The error's code does not come through diesel: on a server that does
 /// not speak English the act fails, as one that can be done again.
 pub(super) fn is_contended(error: &diesel::result::Error) -> bool {

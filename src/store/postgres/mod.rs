@@ -52,11 +52,15 @@ impl PostgresStore {
     /// As [`PostgresStore::open`].
     pub fn open_with(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
         let place = Place::new(url, options)?;
+        Self::open_at(&place).map_err(|error| error.with_place(&place))
+    }
+
+    fn open_at(place: &Place) -> Result<Self, StoreError> {
         let (member, lease) = (Arc::new(Member::new()), place.lease());
         let mut writing = Writing::new(place.clone(), Arc::clone(&member));
         writing.with_connection(|connection| session::alone(connection, sql::migrate))?;
         writing.join()?;
-        Ok(Self { threads: sql::Threads::start(place, writing, backend::Numbers)?, member, lease })
+        Ok(Self { threads: sql::Threads::start(place.clone(), writing, backend::Numbers)?, member, lease })
     }
 
     /// Reads the whole database in one snapshot, and says what no history of acts leads to. Nothing is changed; another process may work with it meanwhile. Blocks.
@@ -64,7 +68,8 @@ impl PostgresStore {
     /// # Errors
     /// [`StoreError::NewerSchema`], and [`StoreError::Unavailable`] when it cannot be read.
     pub fn check(url: &str) -> Result<StoreCheck, StoreError> {
-        sql::check(&mut Place::new(url, PostgresOptions::default())?.connect_reader()?)
+        let place = Place::new(url, PostgresOptions::default())?;
+        place.connect_reader().and_then(|mut connection| sql::check(&mut connection)).map_err(|error| error.with_place(&place))
     }
 
     /// What is in the database. Nothing is changed; another process may work with it meanwhile. Blocks.
@@ -72,7 +77,8 @@ impl PostgresStore {
     /// # Errors
     /// As [`PostgresStore::check`].
     pub fn stats(url: &str) -> Result<StoreStats, StoreError> {
-        sql::stats(&mut Place::new(url, PostgresOptions::default())?.connect_reader()?)
+        let place = Place::new(url, PostgresOptions::default())?;
+        place.connect_reader().and_then(|mut connection| sql::stats(&mut connection)).map_err(|error| error.with_place(&place))
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "the other database has none")]

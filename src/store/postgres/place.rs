@@ -71,7 +71,7 @@ impl Place {
         ];
         let mut connection = PgConnection::establish(&self.address.with_defaults(&defaults)).map_err(|error| {
             let why = self.address.without_secrets(&error.to_string());
-            StoreError::Unavailable { action: "opening the database", source: format!("{}: {why}", self.address).into() }
+            StoreError::Unavailable { action: "opening the database", source: why.into() }.with_place(self)
         })?;
         let synchronous = match self.options.durability {
             Durability::Full => "on",

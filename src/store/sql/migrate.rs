@@ -2,7 +2,7 @@ use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 
-use super::backend::{Connection, Db, MIGRATIONS};
+use super::backend::{Connection, Db, IS_MADE, MIGRATIONS};
 use super::fault::from_sql;
 use crate::store::StoreError;
 
@@ -26,7 +26,16 @@ pub(super) fn version(connection: &mut Connection) -> Result<String, StoreError>
         #[diesel(sql_type = diesel::sql_types::Text)]
         version: String,
     }
+    #[derive(QueryableByName)]
+    struct IsMade {
+        #[diesel(sql_type = diesel::sql_types::Bool)]
+        made: bool,
+    }
     let unavailable = |source| StoreError::Unavailable { action: ACTION, source };
+    let is_made: IsMade = diesel::sql_query(IS_MADE).get_result(connection).map_err(|error| from_sql(error, ACTION))?;
+    if !is_made.made {
+        return Err(unavailable("no store was made in this database".into()));
+    }
     let rows = diesel::sql_query("SELECT version FROM __diesel_schema_migrations").load::<Version>(connection);
     let found = rows.map_err(|error| from_sql(error, ACTION))?.into_iter().map(|row| row.version).max().unwrap_or_default();
     let known = known(unavailable)?;

@@ -37,6 +37,9 @@ pub(super) fn is_corruption(kind: &DatabaseErrorKind, information: &dyn Database
     matches!(kind, DatabaseErrorKind::Unknown) && (message.contains("malformed") || message.contains("not a database"))
 }
 
+/// Tells whether a store was ever made in the database.
+pub(super) const IS_MADE: &str = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = '__diesel_schema_migrations') AS made";
+
 /// Whoever writes is alone.
 pub(super) fn is_contended(_: &diesel::result::Error) -> bool {
     false

@@ -43,12 +43,16 @@ impl SqliteStore {
     /// As [`SqliteStore::open`].
     pub fn open_with(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let place = Place::new(path.as_ref(), options);
+        Self::open_at(&place).map_err(|error| error.with_place(&place))
+    }
+
+    fn open_at(place: &Place) -> Result<Self, StoreError> {
         let lock = place.lock()?;
         let mut connection = place.connect()?;
         sql::migrate(&mut connection)?;
         let numbers = backend::Numbers::of(&mut connection)?;
         let writing = backend::Writing::new(place.clone(), connection)?;
-        Ok(Self { threads: sql::Threads::start(place, writing, numbers)?, _lock: lock })
+        Ok(Self { threads: sql::Threads::start(place.clone(), writing, numbers)?, _lock: lock })
     }
 
     /// Reads the whole database at `path` in one snapshot, and says what no history of acts leads to. Nothing is changed; another process may work with it
@@ -57,7 +61,8 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError::NewerSchema`], [`StoreError::Corrupt`] when it is not a database, and [`StoreError::Unavailable`] when it is not there or cannot be read.
     pub fn check(path: impl AsRef<Path>) -> Result<StoreCheck, StoreError> {
-        sql::check(&mut Place::new(path.as_ref(), SqliteOptions::default()).connect_onlooker()?)
+        let place = Place::new(path.as_ref(), SqliteOptions::default());
+        place.connect_onlooker().and_then(|mut connection| sql::check(&mut connection)).map_err(|error| error.with_place(&place))
     }
 
     /// What is in the database at `path`. Nothing is changed; another process may work with it meanwhile. Blocks.
@@ -65,7 +70,8 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::check`].
     pub fn stats(path: impl AsRef<Path>) -> Result<StoreStats, StoreError> {
-        sql::stats(&mut Place::new(path.as_ref(), SqliteOptions::default()).connect_onlooker()?)
+        let place = Place::new(path.as_ref(), SqliteOptions::default());
+        place.connect_onlooker().and_then(|mut connection| sql::stats(&mut connection)).map_err(|error| error.with_place(&place))
     }
 
     #[allow(clippy::unused_self, reason = "the other database's answers by itself")]
