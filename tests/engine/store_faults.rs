@@ -57,9 +57,9 @@ impl Drop for SmallDisk {
     }
 }
 
+/// An error and all it comes from.
 fn words(error: &StoreError) -> String {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    format!("{error}: {}", cause.unwrap_or_default())
+    std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source()).map(|error| format!("{error}: ")).collect()
 }
 
 /// Waits until the engine has met failures of its store.
