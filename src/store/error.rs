@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::fmt;
 
 use crate::job::{IllegalMove, JobId};
@@ -15,7 +16,7 @@ pub enum StoreError {
         action: &'static str,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The connection was lost in the middle of a commit, and the server did not come back to say whether it was done. Never retried: doing an act twice is not
     /// the same as doing it once. Whoever opens the store anew and calls [`Store::recover`](super::Store::recover) goes on from what is there.
@@ -25,7 +26,7 @@ pub enum StoreError {
         action: &'static str,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// This process was not heard of for longer than its lease, and others have taken its work. Never retried: what it holds in memory is not true any more.
     /// A new process takes its part again.
@@ -88,6 +89,16 @@ impl StoreError {
         }
     }
 
+    /// The error and all it comes from.
+    pub(super) fn in_one_line(&self) -> String {
+        let (mut line, mut cause) = (self.to_string(), self.source());
+        while let Some(error) = cause {
+            line = format!("{line}: {error}");
+            cause = error.source();
+        }
+        line
+    }
+
     /// The same error, which also says with which database it came, where it does not by itself.
     pub(super) fn with_place(self, place: &impl fmt::Display) -> Self {
         match self {
@@ -105,7 +116,7 @@ impl StoreError {
 #[error("{place}")]
 struct AtPlace {
     place: String,
-    source: Box<dyn std::error::Error + Send + Sync>,
+    source: Box<dyn Error + Send + Sync>,
 }
 
 impl From<ManifestError> for StoreError {
@@ -114,5 +125,30 @@ impl From<ManifestError> for StoreError {
             ManifestError::OutOfOrder { path } => StoreError::OutOfOrder { path },
             error => StoreError::Corrupt { what: error.to_string() },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unavailable(action: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+        StoreError::Unavailable { action, source: source.into() }
+    }
+
+    #[test]
+    fn a_line_says_the_last_cause_and_the_database_once() {
+        let inner = unavailable("opening the database", "no such file").with_place(&"store.db").with_place(&"store.db");
+        assert_eq!(inner.in_one_line(), "store unavailable while opening the database: store.db: no such file");
+        let outer = unavailable("reading a job", inner);
+        assert_eq!(
+            outer.in_one_line(),
+            format!(
+                "store unavailable while reading a job: {}",
+                outer.source().map(|inner| format!("{inner}: store.db: no such file")).unwrap()
+            )
+        );
+        let corrupt = StoreError::Corrupt { what: "malformed".into() }.with_place(&"store.db");
+        assert_eq!(corrupt.in_one_line(), "store corrupt: store.db: malformed");
     }
 }

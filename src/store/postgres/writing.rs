@@ -47,13 +47,9 @@ impl NotCommitted {
     fn before(error: &StoreError) -> Self {
         match error {
             StoreError::LeaseLost => Self::LeaseLost,
-            error => Self::Undone(with_cause(error)),
+            error => Self::Undone(error.in_one_line()),
         }
     }
-}
-
-fn with_cause(error: &StoreError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// The connection that writes.
@@ -213,7 +209,7 @@ impl Writing {
                 Ok(None) if self.member.is_working.load(Ordering::Acquire) => return Err(NotCommitted::LeaseLost),
                 Ok(None) => return Err(NotCommitted::Unknown(format!("{lost}; this process is not known any more"))),
                 Err(error) if begun.elapsed() >= DOUBT_PATIENCE => {
-                    return Err(NotCommitted::Unknown(format!("{lost}; then {}", with_cause(&error))));
+                    return Err(NotCommitted::Unknown(format!("{lost}; then {}", error.in_one_line())));
                 }
                 Err(_) => {}
             }

@@ -135,7 +135,7 @@ impl Writing {
     pub(super) fn transact(&mut self, acts: impl FnOnce(&mut Connection) -> QueryResult<()>) -> Result<(), NotCommitted> {
         let connection = match self.connection.take().map_or_else(|| self.place.connect(), Ok) {
             Ok(connection) => self.connection.insert(connection),
-            Err(error) => return Err(NotCommitted(with_cause(&error))),
+            Err(error) => return Err(NotCommitted(error.in_one_line())),
         };
         let committed = connection.immediate_transaction(acts);
         self.checkpoints.committed();
@@ -146,10 +146,6 @@ impl Writing {
         self.connection = None;
         Err(NotCommitted(committed.err().map_or_else(|| "the transaction is broken".to_owned(), |error| error.to_string())))
     }
-}
-
-fn with_cause(error: &StoreError) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// A statement without values.

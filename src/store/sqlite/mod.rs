@@ -50,6 +50,7 @@ impl SqliteStore {
         let lock = place.lock()?;
         let mut connection = place.connect()?;
         sql::migrate(&mut connection)?;
+        Place::try_writing(&mut connection)?;
         let numbers = backend::Numbers::of(&mut connection)?;
         let writing = backend::Writing::new(place.clone(), connection)?;
         Ok(Self { threads: sql::Threads::start(place.clone(), writing, numbers)?, _lock: lock })

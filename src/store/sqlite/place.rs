@@ -94,6 +94,11 @@ impl Place {
         Ok(connection)
     }
 
+    /// Refuses a database that cannot be written, such as a file that may only be read.
+    pub(super) fn try_writing(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        connection.batch_execute("DELETE FROM job WHERE FALSE").map_err(|error| from_sql(error, "opening the database to write"))
+    }
+
     /// A connection that only looks, at a database that is there, whoever works with it meanwhile.
     pub(super) fn connect_onlooker(&self) -> Result<SqliteConnection, StoreError> {
         let unavailable = |source| StoreError::Unavailable { action: "opening the database", source };
@@ -127,6 +132,18 @@ mod tests {
     use diesel::sql_types::BigInt;
 
     use super::*;
+
+    #[test]
+    fn a_database_that_may_only_be_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let mut writer = Place::new(&path, SqliteOptions::default()).connect().unwrap();
+        super::super::sql::migrate(&mut writer).unwrap();
+        Place::try_writing(&mut writer).unwrap();
+        let mut reader = SqliteConnection::establish(&format!("file:{}?mode=ro", path.display())).unwrap();
+        let refused = Place::try_writing(&mut reader).unwrap_err();
+        assert!(refused.is_retryable() && refused.in_one_line().contains("readonly"), "{refused:?}");
+    }
 
     #[derive(QueryableByName)]
     struct Level {
