@@ -1,4 +1,5 @@
 use std::error::Error;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 use std::fmt;
 
 use crate::job::{IllegalMove, JobId};
@@ -88,7 +89,10 @@ impl StoreError {
             | Self::NewerSchema { .. } => false,
         }
     }
+}
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+impl StoreError {
     /// The error and all it comes from.
     pub(super) fn in_one_line(&self) -> String {
         let (mut line, mut cause) = (self.to_string(), self.source());
@@ -112,6 +116,7 @@ impl StoreError {
 }
 
 /// Which database could not do it.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 #[derive(Debug, thiserror::Error)]
 #[error("{place}")]
 struct AtPlace {
@@ -128,7 +133,7 @@ impl From<ManifestError> for StoreError {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
 mod tests {
     use super::*;
 
