@@ -20,6 +20,7 @@
 pub mod cli;
 pub mod consumer;
 pub mod engine;
+mod error_chain;
 pub mod fetch;
 pub mod firehose;
 pub mod identity;

@@ -19,11 +19,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use atproto_backfill::syntax::Rev;
-use tokio::time::sleep;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
 
 use busy::Busy;
 use fold::Fold;
@@ -114,16 +115,6 @@ impl Drop for Scene {
     }
 }
 
-/// The program, which does not outlive a test that fails.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Scene {
     async fn new(ground: Ground, seed: u64) -> Self {
         let fold = Fold::new(ground.file("lines.jsonl"));
@@ -156,7 +147,7 @@ impl Scene {
         counts.again
     }
 
-    fn start(&self) -> Program {
+    fn start(&self) -> Child {
         let log = File::options().append(true).create(true).open(self.ground.file("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_backfill"));
         let network = &self.busy.network;
@@ -164,7 +155,7 @@ impl Scene {
         command.args(["--db", &self.ground.db()]).arg("--jsonl").arg(self.ground.file("lines.jsonl"));
         command.args(self.busy.world.dids().iter().flat_map(|did| ["--did".to_owned(), did.to_string()]));
         command.env_clear().env("RUST_LOG", "info").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        Program(command.spawn().expect("the program starts"))
+        command.kill_on_drop(true).spawn().expect("the program starts")
     }
 
     /// One life of the program, while the world goes on.
@@ -190,8 +181,8 @@ impl Scene {
             let more = 1 + self.busy.up_to(LINES) as usize;
             self.lines(self.fold.lines() + more).await;
         }
-        program.0.kill().expect("it can be killed");
-        let status = program.0.wait().expect("it has ended");
+        program.start_kill().expect("it can be killed");
+        let status = program.wait().await.expect("it has ended");
         assert_eq!(status.signal(), Some(SIGKILL), "life {life} ended by itself: {status}");
     }
 
@@ -245,15 +236,9 @@ impl Scene {
 }
 
 /// Tells a program to end, which it does in order and in time.
-async fn terminate(mut program: Program) {
-    let asked = Instant::now();
-    assert!(Command::new("kill").arg("-TERM").arg(program.0.id().to_string()).status().expect("a signal is sent").success());
-    let status = loop {
-        if let Some(status) = program.0.try_wait().expect("a child") {
-            break status;
-        }
-        assert!(asked.elapsed() < STOPS_WITHIN, "it does not end");
-        sleep(Duration::from_millis(10)).await;
-    };
+async fn terminate(mut program: Child) {
+    let id = program.id().expect("it runs").to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().await.expect("a signal is sent").success());
+    let status = timeout(STOPS_WITHIN, program.wait()).await.expect("it ends in time").expect("it has ended");
     assert_eq!(status.code(), Some(0), "{status}");
 }

@@ -19,7 +19,7 @@ use url::Url;
 use super::report::{count, say};
 use super::{Answer, Failed, wrong_usage};
 use crate::consumer::CollectionFilter;
-use crate::engine::error_chain;
+use crate::error_chain::error_chain;
 use crate::fetch::user_agent;
 use crate::repo::PublicKey;
 use crate::syntax::Did;

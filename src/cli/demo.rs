@@ -14,6 +14,7 @@ use show::Show;
 use super::report::{count, say};
 use super::{Answer, Failed, database, wrong_usage};
 use crate::engine::{Backfiller, FollowOptions, Options, Progress};
+use crate::error_chain::error_chain;
 use crate::fetch::{HttpOptions, Pace, PaceOptions, Rate};
 use crate::firehose::{ClientOptions, Upstream};
 use crate::identity::{CacheOptions, CachedResolver, HttpResolver, ResolverOptions};
@@ -82,7 +83,7 @@ pub(super) async fn run(arguments: Arguments) -> Answer {
             (folder.path().join("demo.db"), Some(folder))
         }
     };
-    let store = SqliteStore::open(&path).map_err(|error| crate::engine::error_chain(&error))?;
+    let store = SqliteStore::open(&path).map_err(|error| error_chain(&error))?;
     let store: Arc<dyn Store> = Arc::new(store);
     say(format_args!("making a network of {} repos with {} records", count(arguments.repos.into()), count(arguments.records)));
     let world = World::builder()

@@ -127,6 +127,6 @@ fn header_text(text: &str) -> Result<String, String> {
 
 fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     // Nothing is left to do when standard error is gone as well.
-    let _ = writeln!(std::io::stderr(), "backfill: {}", crate::engine::error_chain(error));
+    let _ = writeln!(std::io::stderr(), "backfill: {}", crate::error_chain::error_chain(error));
     ExitCode::from(1)
 }

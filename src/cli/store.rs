@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::report::count;
 use super::{Answer, database};
-use crate::engine::error_chain;
+use crate::error_chain::error_chain;
 use crate::store::{StoreCheck, StoreStats, Totals};
 
 #[derive(Debug, clap::Args)]

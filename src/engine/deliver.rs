@@ -9,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff;
 use super::core::Core;
-use super::error_chain;
 use super::progress::add;
 use crate::consumer::{Action, Delivery, HandlerError};
+use crate::error_chain::error_chain;
 use crate::job::Account;
 use crate::syntax::Did;
 

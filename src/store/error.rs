@@ -93,16 +93,6 @@ impl StoreError {
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl StoreError {
-    /// The error and all it comes from.
-    pub(super) fn in_one_line(&self) -> String {
-        let (mut line, mut cause) = (self.to_string(), self.source());
-        while let Some(error) = cause {
-            line = format!("{line}: {error}");
-            cause = error.source();
-        }
-        line
-    }
-
     /// The same error, which also says with which database it came, where it does not by itself.
     pub(super) fn with_place(self, place: &impl fmt::Display) -> Self {
         match self {
@@ -136,6 +126,7 @@ impl From<ManifestError> for StoreError {
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
 mod tests {
     use super::*;
+    use crate::error_chain::error_chain;
 
     fn unavailable(action: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
         StoreError::Unavailable { action, source: source.into() }
@@ -144,16 +135,13 @@ mod tests {
     #[test]
     fn a_line_says_the_last_cause_and_the_database_once() {
         let inner = unavailable("opening the database", "no such file").with_place(&"store.db").with_place(&"store.db");
-        assert_eq!(inner.in_one_line(), "store unavailable while opening the database: store.db: no such file");
+        assert_eq!(error_chain(&inner), "store unavailable while opening the database: store.db: no such file");
         let outer = unavailable("reading a job", inner);
         assert_eq!(
-            outer.in_one_line(),
-            format!(
-                "store unavailable while reading a job: {}",
-                outer.source().map(|inner| format!("{inner}: store.db: no such file")).unwrap()
-            )
+            error_chain(&outer),
+            "store unavailable while reading a job: store unavailable while opening the database: store.db: no such file"
         );
         let corrupt = StoreError::Corrupt { what: "malformed".into() }.with_place(&"store.db");
-        assert_eq!(corrupt.in_one_line(), "store corrupt: store.db: malformed");
+        assert_eq!(error_chain(&corrupt), "store corrupt: store.db: malformed");
     }
 }

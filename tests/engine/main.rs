@@ -25,3 +25,5 @@ mod rig;
 mod steps;
 mod store_faults;
 mod whole;
+#[path = "../common/words.rs"]
+mod words;

@@ -14,6 +14,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
 use crate::rig::{Following, LIMIT, Rig};
+use crate::words::words;
 
 /// A file system in memory of a size of its own; only root can make one.
 struct SmallDisk {
@@ -55,11 +56,6 @@ impl Drop for SmallDisk {
         // Lazily, since a test that fails may still have files open.
         let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
     }
-}
-
-/// An error and all it comes from.
-fn words(error: &StoreError) -> String {
-    std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source()).map(|error| format!("{error}: ")).collect()
 }
 
 /// Waits until the engine has met failures of its store.

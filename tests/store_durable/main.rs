@@ -22,3 +22,6 @@ mod sqlite;
 mod support;
 #[cfg(feature = "postgres")]
 mod tls;
+#[cfg(feature = "postgres")]
+#[path = "../common/words.rs"]
+mod words;

@@ -13,7 +13,8 @@ use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 use crate::database::{Database, cluster};
 use crate::own_cluster::OwnCluster;
 use crate::relay::{Cut, Relay};
-use crate::support::{Count, Ground, advance, at, chunks, claimed, did, everything, op_set, words};
+use crate::support::{Count, Ground, advance, at, chunks, claimed, did, everything, op_set};
+use crate::words::words;
 
 /// The longest that any wait of a test may take.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -106,8 +106,3 @@ pub(crate) async fn everything(store: &dyn Store, consumer: ConsumerId) -> Strin
     }
     all.join("\n")
 }
-
-/// An error and all it comes from, in words.
-pub(crate) fn words(error: &StoreError) -> String {
-    std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source()).map(|error| format!("{error}: ")).collect()
-}

@@ -7,7 +7,8 @@ use diesel::prelude::*;
 use crate::database::cluster;
 use crate::own_cluster::OwnCluster;
 use crate::postgres::complete;
-use crate::support::{Count, words};
+use crate::support::Count;
+use crate::words::words;
 
 #[tokio::test]
 async fn every_connection_is_by_tls_where_the_url_says_so_and_to_nobody_else() {

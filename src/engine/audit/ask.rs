@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::super::backoff;
 use super::super::core::Core;
-use super::super::error_chain;
 use super::super::progress::add;
 use super::verdict::Said;
+use crate::error_chain::error_chain;
 use crate::fetch::{Disposition, FetchError, Host, Latest, Permit, RepoPage, WaitReason};
 use crate::job::{FailureKind, UnavailableStatus};
 use crate::syntax::Did;

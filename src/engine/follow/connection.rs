@@ -88,7 +88,7 @@ impl Following {
     }
 
     fn lost(&mut self, error: &ConnectionError, pause: Duration) {
-        let text = crate::engine::error_chain(error);
+        let text = crate::error_chain::error_chain(error);
         tracing::warn!(
             upstream = self.source.upstream.name(),
             error = text,

@@ -14,6 +14,7 @@ use super::machine;
 use super::place::Place;
 use super::session::{self, CountCommit, ServerProcess};
 use super::sql::from_sql;
+use crate::error_chain::error_chain;
 use crate::store::StoreError;
 
 /// How long the session before may take to end.
@@ -47,7 +48,7 @@ impl NotCommitted {
     fn before(error: &StoreError) -> Self {
         match error {
             StoreError::LeaseLost => Self::LeaseLost,
-            error => Self::Undone(error.in_one_line()),
+            error => Self::Undone(error_chain(error)),
         }
     }
 }
@@ -209,7 +210,7 @@ impl Writing {
                 Ok(None) if self.member.is_working.load(Ordering::Acquire) => return Err(NotCommitted::LeaseLost),
                 Ok(None) => return Err(NotCommitted::Unknown(format!("{lost}; this process is not known any more"))),
                 Err(error) if begun.elapsed() >= DOUBT_PATIENCE => {
-                    return Err(NotCommitted::Unknown(format!("{lost}; then {}", error.in_one_line())));
+                    return Err(NotCommitted::Unknown(format!("{lost}; then {}", error_chain(&error))));
                 }
                 Err(_) => {}
             }

@@ -4,7 +4,7 @@
 //! read; `Writing`, the connection that writes, in whose transactions the acts run, and `NotCommitted`, why one did not; the `savepoint` of an act, and
 //! `GROUP`, the most acts in a commit; `Numbers`, from which the ids of jobs, op sets and intents come; `FOR_CHANGE`, the words that lock a job's row,
 //! and `FOR_CLAIM`, those that pass over one that is locked; `MAY_BE_CLAIMED`, that a due job may be claimed by this process;
-//! `SNAPSHOT`, the words that begin a transaction which sees one state, and `SIZE`, a query for the bytes of the database; `NEXT_CONSUMER`, the id of the next consumer; `OF_CONSUMER`, the condition that a repo's job is a consumer's, up to its id; how a list of repos is enqueued; and which faults are corruption.
+//! `SNAPSHOT`, the words that begin a transaction which sees one state, and `SIZE`, a query for the bytes of the database; `IS_MADE`, one that tells whether a store was ever made in it; `NEXT_CONSUMER`, the id of the next consumer; `OF_CONSUMER`, the condition that a repo's job is a consumer's, up to its id; how a list of repos is enqueued; and which faults are corruption.
 //!
 //! Queries for one row are made by `one`, not by diesel's `first`: that would bind a limit, and SQLite prepares a statement anew for each value of one.
 

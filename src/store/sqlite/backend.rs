@@ -10,6 +10,7 @@ use diesel_migrations::{EmbeddedMigrations, embed_migrations};
 use super::checkpoints::Checkpoints;
 use super::sql::from_sql;
 use super::sql::schema::{intent, job, op_set};
+use crate::error_chain::error_chain;
 use crate::store::StoreError;
 
 pub(super) use super::enqueue::enqueue;
@@ -135,7 +136,7 @@ impl Writing {
     pub(super) fn transact(&mut self, acts: impl FnOnce(&mut Connection) -> QueryResult<()>) -> Result<(), NotCommitted> {
         let connection = match self.connection.take().map_or_else(|| self.place.connect(), Ok) {
             Ok(connection) => self.connection.insert(connection),
-            Err(error) => return Err(NotCommitted(error.in_one_line())),
+            Err(error) => return Err(NotCommitted(error_chain(&error))),
         };
         let committed = connection.immediate_transaction(acts);
         self.checkpoints.committed();

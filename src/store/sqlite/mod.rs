@@ -32,7 +32,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`StoreError::InUse`] when another process has it, [`StoreError::NewerSchema`], [`StoreError::Corrupt`] when it is not a database, and
-    /// [`StoreError::Unavailable`] when it cannot be opened.
+    /// [`StoreError::Unavailable`] when it cannot be opened or written.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(path, SqliteOptions::default())
     }

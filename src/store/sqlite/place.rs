@@ -132,6 +132,7 @@ mod tests {
     use diesel::sql_types::BigInt;
 
     use super::*;
+    use crate::error_chain::error_chain;
 
     #[test]
     fn a_database_that_may_only_be_read_is_refused() {
@@ -142,7 +143,7 @@ mod tests {
         Place::try_writing(&mut writer).unwrap();
         let mut reader = SqliteConnection::establish(&format!("file:{}?mode=ro", path.display())).unwrap();
         let refused = Place::try_writing(&mut reader).unwrap_err();
-        assert!(refused.is_retryable() && refused.in_one_line().contains("readonly"), "{refused:?}");
+        assert!(refused.is_retryable() && error_chain(&refused).contains("readonly"), "{refused:?}");
     }
 
     #[derive(QueryableByName)]
